@@ -25,7 +25,7 @@ from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import follow_run
+from hermes.session.followed_run import FollowedRun
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
@@ -92,7 +92,7 @@ class SideCall(Struct, frozen=True):
 
     def following(self, app: App) -> AbstractAsyncContextManager[Subscription]:
         """Run it in a task of its own, while the block reads the events of a turn."""
-        return follow_run(app.runner.bus, self.run, partial(self._run, app))
+        return FollowedRun(app.runner.bus, self.run, partial(self._run, app))
 
     async def _run(self, app: App) -> None:
         model = await app.models.model_for(self.session)

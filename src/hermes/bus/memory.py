@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from msgspec import Struct, field
 
@@ -25,11 +25,8 @@ class MemoryBus(Struct, kw_only=True, eq=False):
         for subscription in self._subscriptions.get(topic, ()):
             subscription.add(event)
 
-    @contextmanager
-    def subscribe(self, topic: str) -> Generator["_Subscription"]:
-        subscription = _Subscription()
-        with _registered(self._subscriptions, topic, subscription):
-            yield subscription
+    def subscribe(self, topic: str) -> "_Subscription":
+        return _Subscription(self._subscriptions, topic)
 
     def wake(self, topic: str, key: str = "") -> None:
         self.wake_here(topic, key)
@@ -45,19 +42,17 @@ class MemoryBus(Struct, kw_only=True, eq=False):
     @contextmanager
     def listen(self, topic: str) -> Generator["Wakeups"]:
         wakeups = Wakeups()
-        with _registered(self._listeners, topic, wakeups):
+        self._listeners.setdefault(topic, []).append(wakeups)
+        try:
             yield wakeups
+        finally:
+            _remove(self._listeners, topic, wakeups)
 
 
-@contextmanager
-def _registered(registry: dict[str, list[T]], topic: str, entry: T) -> Generator[None]:
-    registry.setdefault(topic, []).append(entry)
-    try:
-        yield
-    finally:
-        registry[topic].remove(entry)
-        if not registry[topic]:
-            del registry[topic]
+def _remove(registry: dict[str, list[T]], topic: str, entry: T) -> None:
+    registry[topic].remove(entry)
+    if not registry[topic]:
+        del registry[topic]
 
 
 class Wakeups:
@@ -79,11 +74,20 @@ class Wakeups:
 
 
 class _Subscription(Struct, eq=False):
+    _registry: dict[str, list["_Subscription"]]
+    _topic: str
     _unread: list[Event] = []
     _more_text: list[str] = []
     """Text to append to the last unread event, a delta."""
     _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
+
+    def __enter__(self) -> Self:
+        self._registry.setdefault(self._topic, []).append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _remove(self._registry, self._topic, self)
 
     def add(self, event: Event) -> None:
         unread = self._unread

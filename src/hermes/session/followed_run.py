@@ -1,11 +1,13 @@
 """Run a turn in a task of its own while its surface reads the events from the bus."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from types import TracebackType
 from typing import Protocol
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
 from hermes.ports.store import Write
@@ -62,37 +64,52 @@ class RunReading(Struct):
             self._reader.on_event(event)
 
 
-@asynccontextmanager
-async def follow_run(
-    bus: Bus,
-    run: str,
-    work: Callable[[], Awaitable[object]],
-    stop: anyio.CancelScope | None = None,
-) -> AsyncGenerator[Subscription]:
-    """Do the work of a run in a task, while the block reads its events.
+class FollowedRun(Struct, dict=True, eq=False):
+    """Does the work of a run in a task, while the block reads its events.
 
     The block is left when the run is over, and raises its error. Cancelling `stop` ends only the
     run, so that its last events are still read; an error in the block ends the run.
     """
-    failure: Exception | None = None
-    with bus.subscribe(RUN_TOPIC.format(run)) as events:
 
-        async def do_work() -> None:
-            nonlocal failure
-            try:
-                with stop or nullcontext():
-                    await work()
-            except Exception as error:  # noqa: BLE001 - raised at the end of the block
-                failure = failure or error
-            finally:
-                events.close()
+    _bus: Bus
+    _run: str
+    _work: Callable[[], Awaitable[object]]
+    _stop: anyio.CancelScope | None = None
+    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    _failure: Exception | None = None
 
-        async with anyio.create_task_group() as group:
-            group.start_soon(do_work)
+    async def __aenter__(self) -> Subscription:
+        self._subscribed = self._bus.subscribe(RUN_TOPIC.format(self._run))
+        events = self._subscribed.__enter__()
+        # Not in a task group, which costs more than the rest of following a run.
+        self._task = asyncio.create_task(  # noqa: TID251 - its owner is this block
+            self._do_work(events), name=self._run
+        )
+        return events
+
+    async def _do_work(self, events: Subscription) -> None:
+        try:
+            with self._scope, self._stop or nullcontext():
+                await self._work()
+        except Exception as error:  # noqa: BLE001 - raised at the end of the block
+            self._failure = error
+        finally:
+            events.close()
+
+    async def __aexit__(
+        self, kind: object, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        failure = error
+        if error is not None:
+            self._scope.cancel()
+        while not self._task.done():
             try:
-                yield events
-            except Exception as error:  # noqa: BLE001 - as above, without an exception group
-                failure = error
-                group.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+                with anyio.CancelScope(shield=failure is not None):
+                    await asyncio.wait([self._task])
+            except asyncio.CancelledError as cancelled:
+                failure = cancelled
+                self._scope.cancel()
+        self._subscribed.__exit__(None, None, None)
+        failure = failure or self._failure
+        if failure is not None and failure is not error:
+            raise failure

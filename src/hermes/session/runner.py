@@ -35,7 +35,7 @@ from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import follow_run
+from hermes.session.followed_run import FollowedRun
 from hermes.session.foreground_turns import ForegroundTurns
 from hermes.session.lease import Lease, LeaseRenewer
 from hermes.session.recorder import (
@@ -152,7 +152,7 @@ class Runner:
     ) -> AbstractAsyncContextManager[Subscription]:
         """Run the turn in a task of its own, while the block reads its events."""
         turn = partial(self.run, request, steer=steer, final_writes=final_writes)
-        return follow_run(self.bus, request.run, turn, stop)
+        return FollowedRun(self.bus, request.run, turn, stop)
 
     async def run(
         self,

@@ -132,7 +132,7 @@ def enqueue(connection: Connection, item: QueueItem, holder: str = "") -> bool:
 
 
 def enqueue_first(connection: Connection, item: QueueItem, holder: str, until: int) -> bool:
-    """Add an item that is already claimed. False if others of its topic wait, or its key is known."""
+    """Like `enqueue` with a holder; False also if other items of the topic wait."""
     return _add_claimed(connection, "post first", item, holder, until)
 
 

@@ -10,7 +10,7 @@ from hermes.ports.bus import RUN_TOPIC, Subscription
 from hermes.ports.store import CompleteItem, Write
 from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
-from hermes.session.followed_run import RunReading, follow_run
+from hermes.session.followed_run import FollowedRun, RunReading
 
 STARTED = RunStarted("r1", "s1")
 CANCELLED = RunEnded("r1", Outcome.CANCELLED)
@@ -66,7 +66,7 @@ async def test_events_are_read_until_the_run_is_over() -> None:
     reader = Reader()
     reading = RunReading(reader)
     assert not reading.started
-    await reading.read(follow_run(work.bus, "r1", work))
+    await reading.read(FollowedRun(work.bus, "r1", work))
     assert reader.events == [STARTED, RunEnded("r1", Outcome.DONE)]
     assert reading.started
     assert reading.ended == RunEnded("r1", Outcome.DONE)
@@ -74,7 +74,7 @@ async def test_events_are_read_until_the_run_is_over() -> None:
 
 async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:
     work, stop = Work(), anyio.CancelScope()
-    async with follow_run(work.bus, "r1", work, stop) as run:
+    async with FollowedRun(work.bus, "r1", work, stop) as run:
         await work.started.wait()
         stop.cancel()
         assert await read_all(run) == [STARTED, CANCELLED]
@@ -84,7 +84,7 @@ async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
     work, reader = Work(), Reader()
     reading = RunReading(reader)
     async with anyio.create_task_group() as group:
-        group.start_soon(reading.read, follow_run(work.bus, "r1", work))
+        group.start_soon(reading.read, FollowedRun(work.bus, "r1", work))
         await work.started.wait()
         group.cancel_scope.cancel()
     assert reader.events == [STARTED, CANCELLED]
@@ -98,7 +98,7 @@ async def test_error_of_the_run_is_raised_after_its_events() -> None:
 
     work, seen = Work(), list[Event]()
     with pytest.raises(OSError, match="broken"):
-        async with follow_run(work.bus, "r1", fail) as run:
+        async with FollowedRun(work.bus, "r1", fail) as run:
             seen += await read_all(run)
     assert seen == [STARTED]
 
@@ -110,7 +110,7 @@ async def test_error_of_the_reader_ends_the_run() -> None:
 
     work, reader = Work(), Broken()
     with pytest.raises(BrokenPipeError):
-        await RunReading(reader).read(follow_run(work.bus, "r1", work))
+        await RunReading(reader).read(FollowedRun(work.bus, "r1", work))
     assert reader.events == [STARTED, CANCELLED]
 
 
@@ -127,7 +127,7 @@ async def test_final_writes_are_asked_for_after_all_earlier_events() -> None:
         work.publish(ended)
 
     work = Work()
-    await reading.read(follow_run(work.bus, "r1", work_without_a_pause))
+    await reading.read(FollowedRun(work.bus, "r1", work_without_a_pause))
     assert reader.before_end == [STARTED, TextDelta("a")]
     assert writes == [CompleteItem("m1")]
     assert reader.events[-1] == RunEnded("r1", Outcome.DONE)
