@@ -13,7 +13,7 @@ from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext, ToolOutput
-from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
+from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted, ToolStarted
 from hermes.schema.messages import (
     Assistant,
     Message,
@@ -126,6 +126,11 @@ class GatedBody:
     @staticmethod
     def _event(events: dict[str, anyio.Event], gate: str) -> anyio.Event:
         return events.setdefault(gate, anyio.Event())
+
+
+def recording(event: Event) -> anyio.CancelScope:
+    """The scope in which an `emit` waits: facts, except the start of a tool, are completed."""
+    return anyio.CancelScope(shield=isinstance(event, RunStarted | MessageAdded | RunEnded))
 
 
 class EventRecorder:

@@ -117,10 +117,8 @@ class _BaseTurn(Generic[AnyPlan]):
         self.steps: int = 0
 
     async def emit_facts(self, *events: Event) -> None:
-        """Emit facts completely, even if the turn is being interrupted."""
-        with anyio.CancelScope(shield=True):
-            for event in events:
-                await self._emit(event)
+        for event in events:
+            await self._emit(event)
 
     async def _begin(self, messages: Sequence[User]) -> None:
         started = RunStarted(self._plan.scope.run, self._plan.scope.session)

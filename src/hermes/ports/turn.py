@@ -10,7 +10,12 @@ from hermes.schema.scope import Scope
 
 
 class Emit(Protocol):
-    async def __call__(self, event: Event, /) -> None: ...
+    async def __call__(self, event: Event, /) -> None:
+        """Take an event.
+
+        Facts, except the start of a tool, are recorded completely even if the turn is cancelled.
+        """
+        ...
 
 
 class TurnHooks(Protocol):

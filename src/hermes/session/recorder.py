@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from anyio import CancelScope
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -225,7 +226,9 @@ class Recorder(Struct, kw_only=True, eq=False):
         events = [event] if self._answer is None else [self._answer, event]
         writes = [write for one in events for write in self._writes(one)]
         if writes:
-            await self.store.commit(*writes, fence=self.lease.fence)
+            # A tool does not start if the turn is cancelled meanwhile.
+            with CancelScope(shield=not isinstance(event, ToolStarted)):
+                await self.store.commit(*writes, fence=self.lease.fence)
             failpoint("recorder.after_fact")
         self._answer = None
         self._forward(events)
@@ -233,7 +236,8 @@ class Recorder(Struct, kw_only=True, eq=False):
     async def _end(self, event: RunEnded) -> None:
         answer, self._answer = self._answer, None
         try:
-            await self._write_end(event, answer)
+            with CancelScope(shield=True):
+                await self._write_end(event, answer)
             if answer is not None:
                 self._forward([answer])
         except HermesError as error:

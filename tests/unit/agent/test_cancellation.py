@@ -38,6 +38,7 @@ from support.turns import (
     GatedBody,
     assistant_message,
     make_plan,
+    recording,
     running_turn,
     tool_call,
     user_message,
@@ -208,7 +209,8 @@ class Stuck(EventRecorder):
         if isinstance(event, self._at):
             if self._skip == 0:
                 self.reached.set()
-                await self.go.wait()
+                with recording(event):
+                    await self.go.wait()
             self._skip -= 1
         await super().__call__(event)
 

@@ -30,7 +30,7 @@ from hermes.schema.tools import Effect
 from hermes.testing.scripted_model import Pause, ScriptedModel, ScriptStep
 from support.examples import at_most
 from support.history_validators import check_history, check_request
-from support.turns import EventRecorder, FakeTool, make_plan, user_message
+from support.turns import EventRecorder, FakeTool, make_plan, recording, user_message
 
 PATIENCE = 500
 """Event loop rounds within which a turn without real waits must end."""
@@ -91,14 +91,16 @@ class Listener(EventRecorder):
         self.broke = False
 
     async def __call__(self, event: Event) -> None:
-        await anyio.lowlevel.checkpoint()
+        with recording(event):
+            await anyio.lowlevel.checkpoint()
         await super().__call__(event)
         if len(self.events) - 1 != self._fault.at:
             return
         match self._fault.kind:
             case "cancel":
                 self._cancel()
-                await anyio.lowlevel.checkpoint()
+                with recording(event):
+                    await anyio.lowlevel.checkpoint()
             case "store":
                 self.broke = True
                 raise StoreError("The disk is full.")

@@ -20,6 +20,7 @@ from hermes.ports.store import (
     ChangeSession,
     Fence,
     QueueItem,
+    ReleaseLease,
     Write,
 )
 from hermes.schema.errors import ConfigError, SessionBusy, StoreError
@@ -363,6 +364,28 @@ async def test_cancel_during_acceptance_still_starts_and_ends_the_turn() -> None
         assert isinstance(harness.ear.events[0], RunStarted)
         assert harness.ear.texts == ["hello"]
         assert await waiting(harness) == []
+
+
+async def test_cancel_while_the_answer_is_stored_does_not_lose_it() -> None:
+    reached, go = anyio.Event(), anyio.Event()
+
+    async with conversation_harness(answer_script("Done.")) as harness:
+
+        async def commit(*writes: Write, fence: Fence | None = None) -> None:
+            if any(isinstance(write, ReleaseLease) for write in writes):
+                reached.set()
+                await go.wait()
+            await harness.store.commit(*writes, fence=fence)
+
+        conversation = conversation_on(harness, harness.planner, commit=commit)
+        async with anyio.create_task_group() as group:
+            group.start_soon(conversation.submit, user_message("hello").parts, harness.ear)
+            await reached.wait()
+            conversation.interrupt()
+            await anyio.wait_all_tasks_blocked()
+            go.set()
+        assert harness.ear.ended.outcome is Outcome.DONE
+        assert harness.ear.texts == ["hello", "Done."]
 
 
 async def test_question_that_could_not_be_recorded_is_asked_again() -> None:
