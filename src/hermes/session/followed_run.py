@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Protocol
 
 import anyio
+import anyio.lowlevel
 from msgspec import Struct, field
 
 from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
@@ -79,6 +80,8 @@ class FollowedRun(Struct, dict=True, eq=False):
     _failure: Exception | None = None
 
     async def __aenter__(self) -> Subscription:
+        # The task has no part in the scopes around it: what is cancelled already does not start.
+        await anyio.lowlevel.checkpoint_if_cancelled()
         self._subscribed = self._bus.subscribe(RUN_TOPIC.format(self._run))
         events = self._subscribed.__enter__()
         # Not in a task group, which costs more than the rest of following a run.
