@@ -101,6 +101,8 @@ async def discord_bench(
             blobs = FileBlobs(folder / "cache" / "blobs")
             position = folder / "cache" / "discord" / "discord.json"
             yield DiscordBench(channel, server, discord, blobs, position)
+        assert server.violations == []
+        assert server.limits.refused == 0
 
 
 class DiscordGuild:

@@ -75,6 +75,8 @@ async def slack_bench(
         deps = channel_deps(folder, server.api_url, extra, env, clock, admits=admits)
         async with open_channel(deps) as channel:
             yield SlackBench(channel, server, slack, FileBlobs(folder / "cache" / "blobs"), home)
+        assert server.violations == []
+        assert server.limits.refused == 0
 
 
 @asynccontextmanager

@@ -19,6 +19,11 @@ UNKNOWN_ERROR, UNKNOWN_OPCODE, DECODE_ERROR, NOT_AUTHENTICATED = 4000, 4001, 400
 WRONG_TOKEN, INVALID_VERSION = 4004, 4012
 ALREADY_AUTHENTICATED, INVALID_SEQUENCE, RATE_LIMITED = 4005, 4007, 4008
 INVALID_INTENTS, DISALLOWED_INTENTS = 4013, 4014
+BROKEN_RULES = frozenset(
+    {UNKNOWN_OPCODE, DECODE_ERROR, NOT_AUTHENTICATED, ALREADY_AUTHENTICATED, INVALID_SEQUENCE,
+     RATE_LIMITED, INVALID_VERSION, INVALID_INTENTS}
+)  # fmt: skip
+"""The codes with which a connection is closed that broke a rule."""
 HEARTBEAT_MS = 41_250
 MISSED_HEARTBEATS = 2
 """Intervals without a heartbeat; how much Discord tolerates is not documented."""
@@ -58,6 +63,7 @@ class EmulatedGateway:
         self.sockets: set[GatewaySocket] = set()
         self.identified = self.resumed = self.invalidated = self.heartbeats = 0
         self.close_codes: list[int] = []
+        self.violations: list[str] = []
         discord.on_event = self.publish
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -354,6 +360,8 @@ class GatewaySocket:
     async def _close(self, code: int, text: str) -> None:
         self.refused = True
         self._gateway.close_codes.append(code)
+        if code in BROKEN_RULES:
+            self._gateway.violations.append(f"{code} {text}")
         with contextlib.suppress(ConnectionError, RuntimeError):
             await self._socket.close(code=code, message=text.encode())
 

@@ -125,7 +125,7 @@ class Routes:
     def _open_direct(self, call: Call) -> object:
         person = str(call.fields.get("recipient_id") or "")
         if person not in self._discord.known_people:
-            raise invalid("recipient_id", "Unknown user")
+            raise ApiError(400, 50033, "Invalid Recipient(s)")
         return self._discord.channels[self._discord.direct(person)]
 
     def _commands(self, call: Call) -> object:

@@ -18,13 +18,18 @@ API = "/api/v10"
 UNAUTHORIZED = ApiError(401, 0, "401: Unauthorized")
 BLOCKED = ApiError(403, 40333, "Cloudflare is blocking your request.")
 FORM = "application/x-www-form-urlencoded"
+BROKEN_RULES = frozenset(
+    {10015, 10062, 30010, 30015, 30032, 40005, 40058, 40060, 40333, 50005, 50006, 50027, 50035,
+     50159, 50160, 50161, 50162}
+)  # fmt: skip
+"""The codes of calls that a client must not make; other refusals depend on what others do."""
 
 
 class DiscordServer(HttpEmulator):
     """Serves `discord`.
 
     `throttled` refuses all posts with that many seconds to wait, `history_wait` the next request
-    for the messages of a channel.
+    for the messages of a channel. `violations` are the calls and frames that broke a rule.
     """
 
     def __init__(self, discord: EmulatedDiscord) -> None:
@@ -40,6 +45,7 @@ class DiscordServer(HttpEmulator):
         self.invalid = InvalidRequests(discord.clock)
         self.throttled = 0.0
         self.history_wait = 0.0
+        self.violations: list[str] = self.gateway.violations
         self._routes = Routes(discord)
 
     @property
@@ -77,6 +83,8 @@ class DiscordServer(HttpEmulator):
             call = await _read_call(request, bot, ids)
             return await self._perform(request, route, call, verdict)
         except ApiError as error:
+            if error.code in BROKEN_RULES:
+                self.violations.append(f"{request.method} {path}: {error.code} {error.errors}")
             return _error(error)
 
     def _bot(self, request: web.Request) -> EmulatedBot:

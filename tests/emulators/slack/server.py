@@ -10,7 +10,7 @@ from aiohttp import web
 from emulators.slack.limits import RateLimits
 from emulators.slack.methods import ApiError, Call, Methods
 from emulators.slack.socket_mode import SocketMode
-from emulators.slack.state import EmulatedSlack, Json
+from emulators.slack.state import EmulatedSlack, Json, table
 from hermes.kit.http_server import shut_down_server
 from hermes.testing.fake_openai.server import listen
 from support.chat_platform.model import FakeModelServer
@@ -18,13 +18,20 @@ from support.chat_platform.state import CallFault
 
 LOOPBACK = "127.0.0.1"
 MAX_BODY = 128 * 1024 * 1024
+BROKEN_RULES = frozenset(
+    {"invalid_arguments", "invalid_blocks", "invalid_blocks_format", "invalid_name", "missing_args",
+     "missing_argument", "msg_blocks_too_long", "msg_too_long", "no_text", "not_allowed_token_type",
+     "too_many_attachments", "too_many_reactions", "unknown_method"}
+)  # fmt: skip
+"""Calls that an app must not make; other refusals depend on what others do."""
 
 
 class SlackServer:
     """Serves `slack`, and a `model` that a gateway can use.
 
     `throttled` refuses all posts with that many seconds to wait, `failing` methods with an error;
-    with `login_page`, refused downloads get a page instead of a redirect.
+    with `login_page`, refused downloads get a page instead of a redirect. `violations` are the
+    calls that broke a rule.
     """
 
     def __init__(self, slack: EmulatedSlack) -> None:
@@ -36,6 +43,7 @@ class SlackServer:
         self.failing: dict[str, str] = {}
         self.login_page = False
         self.calls: list[str] = []
+        self.violations: list[str] = self.sockets.violations
         self._methods = Methods(slack, self.sockets)
         self.runner = web.AppRunner(self.app(), handler_cancellation=True, shutdown_timeout=0.5)
         self._changed = anyio.Event()
@@ -146,7 +154,7 @@ class SlackServer:
     ) -> web.StreamResponse:
         match self._fault(method):
             case CallFault.NONE:
-                return _json(self._methods.call(method, call), headers)
+                return _json(self._perform(method, call), headers)
             case CallFault.REFUSED:
                 raise ApiError("invalid_arguments")
             case CallFault.THROTTLED:
@@ -154,8 +162,20 @@ class SlackServer:
             case CallFault.DROPPED:
                 return _cut(request)
             case CallFault.LOST_REPLY:
-                self._methods.call(method, call)
+                self._perform(method, call)
                 return _cut(request)
+
+    def _perform(self, method: str, call: Call) -> Json:
+        """Raises `ApiError`. A text that is truncated breaks a rule, too."""
+        try:
+            done = self._methods.call(method, call)
+        except ApiError as error:
+            if str(error) in BROKEN_RULES:
+                self.violations.append(f"{method}: {error.body}")
+            raise
+        if "response_metadata" in done and "messages" in table(done["response_metadata"]):
+            self.violations.append(f"{method}: {done['response_metadata']}")
+        return done
 
     def _fault(self, method: str) -> CallFault:
         """Two unknown outcomes in a row would make the gateway give the answer up."""

@@ -78,6 +78,7 @@ class SocketMode:
         self.cut = 0
         self.lost = 0
         self.redelivered = 0
+        self.violations: list[str] = []
         self._waiting: list[Envelope] = []
         self._tasks: set[asyncio.Task[None]] = set()
         slack.on_envelope = self.send
@@ -147,6 +148,8 @@ class SocketMode:
 
     async def _expire(self, connection: Connection, envelope: Envelope) -> None:
         await self._slack.clock.sleep(ACKNOWLEDGE_SECONDS)
+        if envelope.id in connection.unacknowledged:
+            self.violations.append(f"{envelope.kind}: not acknowledged in {ACKNOWLEDGE_SECONDS} s")
         self._retry(connection, envelope, "timeout")
 
     def _lose(self, envelope: Envelope) -> None:

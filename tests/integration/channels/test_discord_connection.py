@@ -122,6 +122,8 @@ class TestConnection:
         assert "meanwhile" in [text_of(one) for one in updates]
 
     async def test_session_that_cannot_be_continued_is_given_up(self, tmp_path: Path) -> None:
+        """Discord, "Opcodes and Status Codes": "4007 Invalid seq: The sequence sent when resuming
+        the session was invalid. Reconnect and start a new session." """
         async with discord_bench(tmp_path, clock=FakeClock(auto=True)) as bench:
             async with listening(bench.channel):
                 await bench.connected()
@@ -134,6 +136,9 @@ class TestConnection:
                 await bench.server.until(lambda: bench.server.gateway.identified == 2)
                 bench.discord.say(bench.home.chat, "hello", person=ANN)
                 await bench.acknowledged()
+            # The number was the test's.
+            assert bench.server.violations == ["4007 Invalid seq."]
+            bench.server.violations.clear()
         assert text_of(updates[-1]) == "hello"
 
     async def test_failed_storing_is_repeated(self, bench: DiscordBench) -> None:

@@ -102,6 +102,10 @@ class TestMessages:
         assert (await api("GET", "/channels/5")).code == 10003
         assert (await api("GET", f"/channels/{api.direct}/messages/5")).code == 10008
 
+    async def test_unknown_person_cannot_be_written_to(self, api: Api) -> None:
+        """Discord, "Opcodes and Status Codes": "50033 Invalid Recipient(s)" """
+        assert (await api("POST", "/users/@me/channels", {"recipient_id": "5"})).code == 50033
+
     async def test_page_of_messages_is_limited(self, api: Api) -> None:
         """Discord, resources/message: "Max number of messages to return (1-100)" """
         path = f"/channels/{api.direct}/messages?limit="

@@ -55,6 +55,7 @@ async def running(spec: GatewaySpec, server: DiscordServer) -> AsyncGenerator[Ga
         await server.until(lambda: any(one.connection for one in server.gateway.sessions.values()))
         yield instance
         instance.end()
+    assert server.violations == []
 
 
 def home(folder: Path, server: DiscordServer, settings: dict[str, object]) -> GatewaySpec:

@@ -64,6 +64,7 @@ async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
         await run_with_kills(run, spec, start, ask, updates=updates, kills=kills, seed=seed)
     keys = {chat: session_key_of("discord", chat, "") for chat in direct.values()}
     verdict = await run.judge(own_posts(discord), keys)
+    assert server.violations == []
     return (
         f"{updates} updates, {kills} kills: {verdict}; {gateway.identified} sessions, "
         f"{gateway.resumed} resumed, {gateway.invalidated} refused; {len(server.calls)} calls, "

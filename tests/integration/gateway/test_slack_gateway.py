@@ -59,6 +59,7 @@ async def running(spec: GatewaySpec, server: SlackServer) -> AsyncGenerator[Gate
         await server.connected()
         yield instance
         instance.end()
+    assert server.violations == []
 
 
 def home(

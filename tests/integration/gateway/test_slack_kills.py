@@ -137,6 +137,7 @@ async def run_with_kills(
         wrong = await check_store(store, truth.written, keys, set())
     verdict.check()
     assert wrong == []
+    assert server.violations == []
     sockets = server.sockets
     return (
         f"{updates} updates, {kills} kills: {verdict}; {sockets.opened} connections, "

@@ -36,6 +36,8 @@ MAX_RESUMES = 3
 """Attempts in a row to resume a session without an event, after which a new one is begun."""
 STAYS_RESUMABLE = 4000
 """A close code after which the session can be resumed."""
+_NEW_SESSION = frozenset({4007, 4009})
+"""Close codes after which Discord asks for a new session; discord.py would resume the old one."""
 _FATAL = {
     4004: "Discord does not accept the bot token.",
     4013: "Discord does not know the requested intents.",
@@ -111,7 +113,8 @@ class GatewayConnection:
             try:
                 await self._connect(client, start, info)
             except ReconnectWebSocket as cut:
-                start = client.resume_point() or start if cut.resume else None
+                resumable = cut.resume and client.close_code() not in _NEW_SESSION
+                start = client.resume_point() or start if resumable else None
             except discord.ConnectionClosed as closed:
                 if closed.code in _FATAL:
                     error = BadToken if closed.code == 4004 else Offline
@@ -244,6 +247,11 @@ class _Client(discord.Client):
         if ws is None or not ws.session_id or ws.sequence is None:
             return None
         return ResumePoint(session=ws.session_id, url=str(ws.gateway), sequence=ws.sequence)
+
+    def close_code(self) -> int | None:
+        """The code with which Discord closed the latest connection."""
+        ws: DiscordWebSocket | None = getattr(self, "ws", None)
+        return None if ws is None else ws.socket.close_code
 
     async def end(self) -> None:
         """Close the connection so that the session can be resumed."""

@@ -73,6 +73,7 @@ _REFUSALS: Mapping[int, type[NotSent]] = {
     50001: NoPermission,
     50007: TargetGone,  # the person does not accept messages from this bot
     50013: NoPermission,
+    50033: TargetGone,  # there is no such person
     50278: TargetGone,  # the person shares no server with the bot
     160004: ThreadExists,
 }
