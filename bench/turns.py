@@ -14,7 +14,6 @@ from bench.processes import mock_server
 from bench.report import Number
 from hermes.agent.plan import Plan
 from hermes.app.build import AppOptions, open_app
-from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
@@ -26,8 +25,8 @@ from hermes.schema.messages import Assistant, Message, Result, Stop, Text, ToolC
 from hermes.schema.scope import Scope
 from hermes.schema.sessions import Session
 from hermes.schema.tools import Effect, ToolSpec
-from hermes.session.conversation import Conversation
-from hermes.session.runner import Runner, TurnRequest
+from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.runner import Runner
 from hermes.store.sqlite import SqliteStore, open_store
 from hermes.testing.scripted_model import ScriptedModel
 
@@ -94,12 +93,10 @@ async def _cost_per_call(effect: Effect) -> float:
                 planner=planner,
                 price=lambda *_: None,
                 profile="default",
-                bus=MemoryBus(),
             )
-            session = Session(id="bench", started_at=clock.now())
-            asked = User("u", (Text("go"),))
+            conversation = Conversation(store, clock, runner, SessionOptions())
             start = time.perf_counter()
-            outcome = await runner.run(TurnRequest(session=session, message=asked, new=True))
+            outcome = await conversation.submit([Text("go")], _listen)
             took = time.perf_counter() - start
     assert outcome is Outcome.DONE
     return took / CALLS

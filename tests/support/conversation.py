@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from hermes.agent.plan import Plan
-from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock, SystemClock
 from hermes.ports.approvals import Approvals, PendingQuestions
 from hermes.ports.model import Model
@@ -16,6 +16,7 @@ from hermes.schema.messages import Message, Text, Usage
 from hermes.schema.scope import OWNER, Scope
 from hermes.schema.sessions import Session, SessionFilter, StoredMessage
 from hermes.session.conversation import Conversation, SessionOptions
+from hermes.session.followed_run import RunReading
 from hermes.session.runner import AfterTurn, Runner
 from hermes.session.turn_request import TurnRequest
 from hermes.store.memory import MemoryDatabase
@@ -24,6 +25,16 @@ from hermes.testing.clock import FakeClock
 from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import Pause, Script, ScriptedModel
 from support.turns import EventRecorder, FakeTool
+
+
+async def run_turn(
+    runner: Runner, request: TurnRequest, recorder: EventRecorder | None = None
+) -> Outcome:
+    reading = RunReading(recorder or EventRecorder())
+    await reading.follow(partial(runner.run, request, reading))
+    assert reading.ended is not None
+    return reading.ended.outcome
+
 
 HANGING_SCRIPT: Script = [Notice("one moment"), Pause.FOREVER]
 """A model that gets the question and never answers."""
@@ -95,7 +106,6 @@ class ConversationHarness:
             planner=self.planner,
             price=fixed_price,
             profile="default",
-            bus=MemoryBus(),
             questions=None if questions is None else lambda: questions,
             after_turn=self.after_turn,
         )
@@ -109,11 +119,7 @@ class ConversationHarness:
 
     async def run(self, request: TurnRequest) -> Outcome:
         """Run a turn that is not the conversation's own, and record its events."""
-        async with self.runner.following(request) as run:
-            while events := await run.read():
-                for event in events:
-                    await self.ear(event)
-        return self.ear.events[-1].outcome  # type: ignore[union-attr]
+        return await run_turn(self.runner, request, self.ear)
 
     async def wait_until_hanging(self) -> None:
         await self.ear.until(lambda event: isinstance(event, Notice))

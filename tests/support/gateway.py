@@ -221,7 +221,7 @@ class StolenLeaseRunner(Runner):
         async with super().holding(session, new=new) as lease:
             if not new:
                 leases = self._store.leases
-                await leases.release(session, lease.generation)
+                await leases.release(session, lease.fence.generation)
                 other = await leases.hold(session, "another", timedelta(minutes=1))
                 await leases.release(session, other)
             yield lease
@@ -345,7 +345,6 @@ async def gateway_harness(
             planner.approvals = approvals
         runner = runs(
             store=store, clock=clock, planner=planner, price=fixed_price, profile="default",
-            bus=MemoryBus(),
         )  # fmt: skip
 
         def command_context(conversation: Conversation) -> CommandContext:

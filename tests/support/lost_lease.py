@@ -29,7 +29,7 @@ class LeaseLosingRunner:
             if self._only not in {"", session}:
                 yield lease
                 return
-            await self._leases.release(session, lease.generation)
+            await self._leases.release(session, lease.fence.generation)
             generation = await self._leases.hold(session, OTHER_HOLDER, WORKER_TTL)
             try:
                 yield lease

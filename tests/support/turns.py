@@ -12,6 +12,7 @@ from msgspec import Raw
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.kit.clock import SystemClock
+from hermes.ports.store import Write
 from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, RunStarted, ToolStarted
 from hermes.schema.messages import (
@@ -134,16 +135,24 @@ def recording(event: Event) -> anyio.CancelScope:
 
 
 class EventRecorder:
-    """An `emit` that records events; `until` waits for a matching one."""
+    """An `emit`, or a reader of a run, that records events; `until` waits for a matching one."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._more = anyio.Event()
 
     async def __call__(self, event: Event) -> None:
+        self.on_event(event)
+
+    def on_event(self, event: Event) -> None:
         self.events.append(event)
         self._more.set()
         self._more = anyio.Event()
+
+    async def flush(self) -> None: ...
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return ()
 
     async def until(self, matches: Callable[[Event], bool]) -> None:
         while not any(matches(event) for event in self.events):

@@ -4,9 +4,6 @@ They have no session, tools or system prompt, and nothing is learned from them. 
 recorded in one hidden session per day.
 """
 
-from contextlib import AbstractAsyncContextManager
-from functools import partial
-
 import anyio
 from aiohttp import web
 from msgspec import Struct
@@ -17,7 +14,6 @@ from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
 from hermes.api.turn_input import TurnInput
 from hermes.app.build import App
-from hermes.ports.bus import RUN_TOPIC, Subscription
 from hermes.ports.model import ModelRequest, OutputConstraints
 from hermes.ports.store import OpenSession, RecordUsage
 from hermes.schema.errors import HermesError, ModelError, NotFound, PolicyRefused, StoreError
@@ -25,7 +21,7 @@ from hermes.schema.events import MessageAdded, Outcome, RunEnded, RunStarted
 from hermes.schema.messages import Assistant, Stop
 from hermes.schema.scope import OWNER
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun
+from hermes.session.recorder import Publish
 from hermes.session.spend_guard import SpendCaps, SpendGuard
 
 TASK_HEADER = "X-Hermes-Task"
@@ -90,13 +86,9 @@ class SideCall(Struct, frozen=True):
     request: ModelRequest
     run: str
 
-    def following(self, app: App) -> AbstractAsyncContextManager[Subscription]:
-        """Run it in a task of its own, while the block reads the events of a turn."""
-        return FollowedRun(app.runner.bus, self.run, partial(self._run, app))
-
-    async def _run(self, app: App) -> None:
-        model = await app.models.model_for(self.session)
-        run, publish = self.run, partial(app.runner.bus.publish, RUN_TOPIC.format(self.run))
+    async def run_in(self, app: App, publish: Publish) -> None:
+        """Answer it, and publish the events of a turn."""
+        model, run = await app.models.model_for(self.session), self.run
         publish(RunStarted(run, ""))
         ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
         try:

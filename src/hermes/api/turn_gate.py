@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Generator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Self, TypeAlias
 
 import anyio
@@ -179,11 +180,9 @@ class TurnGate:
         with self._counted(app, slot, reading):
             require_own_session(request.session, request.role)
             request = await self._addressed(app, request)
-            following = app.runner.following(
-                request, steer=steer, final_writes=reading.final_writes, stop=stop
-            )
+            turn = partial(app.runner.run, request, reading, steer=steer)
             with self._listed(app, request, stop):
-                await reading.read(following)
+                await reading.follow(turn, stop)
             if stop is not None and stop.cancel_called and not reading.started:
                 raise stopped_before_start()
 
@@ -193,7 +192,7 @@ class TurnGate:
         """Run a side call like a turn. Raises `ConfigError` without a model."""
         reading = RunReading(reader)
         with self._counted(app, slot, reading):
-            await reading.read(call.following(app))
+            await reading.follow(partial(call.run_in, app, reading.publish))
 
     @contextmanager
     def _counted(self, app: App, slot: TurnSlot | None, reading: RunReading) -> Generator[None]:

@@ -331,13 +331,8 @@ class Actor:
             recheck=recheck,
         )
         reading = RunReading(reader)
-        following = self._runner.following(
-            self._request(run, turn),
-            steer=partial(self._take_steering, run),
-            final_writes=reading.final_writes,
-            stop=run.scope,
-        )
-        await reading.read(following)
+        request, steer = self._request(run, turn), partial(self._take_steering, run)
+        await reading.follow(partial(self._runner.run, request, reading, steer=steer), run.scope)
 
     async def _take_steering(self, run: ActiveRun) -> Sequence[User]:
         failpoint("actor.between_steps")

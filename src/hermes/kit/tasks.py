@@ -105,15 +105,15 @@ class SharedTask(Struct, eq=False):
     it runs in the context in which it was created.
     """
 
-    _work: Callable[[], Coroutine[object, object, None]]
     _task: asyncio.Task[None] | None = None
     _context: Context = field(default_factory=copy_context)
 
-    def ensure_running(self) -> None:
+    def ensure_running(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Start the work, which is the same each time, unless it is running."""
         task = self._task
         # A task may have been left behind by a closed event loop.
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            self._task = asyncio.create_task(self._work(), context=self._context.copy())
+            self._task = asyncio.create_task(work(), context=self._context.copy())
 
     async def stop(self) -> None:
         """Stop the task once all turns are over."""

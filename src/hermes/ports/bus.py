@@ -1,35 +1,8 @@
-"""Live events and wake-ups between parts of a gateway; durable state is in the store."""
+"""Wake-ups between parts of a gateway; durable state is in the store."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
-
-from hermes.schema.events import Event
-
-RUN_TOPIC = "run.{}"
-"""The topic with the events of a run."""
-
-
-class Subscription(Protocol):
-    """The events published to a topic since the subscription began.
-
-    A slow reader gets consecutive text deltas joined, and never loses a fact.
-    """
-
-    async def read(self) -> Sequence[Event]:
-        """Wait for at least one event; returns all that arrived, in order.
-
-        Returns nothing once the subscription is closed and everything was read.
-        """
-        ...
-
-    def take(self) -> Sequence[Event]:
-        """Return what arrived and was not read yet, without waiting."""
-        ...
-
-    def close(self) -> None:
-        """End the reading: no more events are expected."""
-        ...
 
 
 class Wakeups(Protocol):
@@ -45,12 +18,6 @@ class Wakeups(Protocol):
 
 
 class Bus(Protocol):
-    def publish(self, topic: str, event: Event) -> None:
-        """Send an event to the current subscribers of the topic; never blocks."""
-        ...
-
-    def subscribe(self, topic: str) -> AbstractContextManager[Subscription]: ...
-
     def wake(self, topic: str, key: str = "") -> None:
         """Wake every listener of the topic and pass it the key; never blocks.
 

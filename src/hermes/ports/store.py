@@ -197,7 +197,8 @@ class BeginTurn(Struct, frozen=True, kw_only=True):
     ttl: timedelta
     generation: int = 0  # of the lease already held; 0 acquires one for `ttl`
     limit: int = 0  # how many inbox items to claim
-    first: AppendMessage | None = None  # appended if it is the only waiting message
+    item: QueueItem | None = None  # added to the inbox with the writes
+    first: AppendMessage | None = None  # its message, appended if nothing else is waiting
 
 
 class BeginTurnResult(Struct, frozen=True):

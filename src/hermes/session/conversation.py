@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from itertools import chain
 from typing import TypeAlias
 
@@ -86,9 +86,9 @@ async def copy_session(
     `client_calls`, calls that have not started may be run by a client that still returns results.
     """
     archive = store.archive_for(copy.principal)
-    messages = [row.message for row in await archive.messages(lease.session)]
+    messages = [row.message for row in await archive.messages(lease.fence.session)]
     await runner.close_calls(lease, messages, started_only=client_calls)
-    rows = await archive.messages(lease.session)
+    rows = await archive.messages(lease.fence.session)
     if last:
         rows = _rows_until(rows, last)
     return [
@@ -168,14 +168,9 @@ class Conversation:
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
         reading = RunReading(reader := _ConversationReader(steering, emit))
-        following = self._runner.following(
-            self._request(message),
-            steer=steering.take,
-            final_writes=reading.final_writes,
-            stop=scope,
-        )
+        turn = partial(self._runner.run, self._request(message), reading, steer=steering.take)
         try:
-            await reading.read(following)
+            await reading.follow(turn, scope)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await reader.flush()

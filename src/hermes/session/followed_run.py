@@ -1,19 +1,20 @@
-"""Run a turn in a task of its own while its surface reads the events from the bus."""
+"""Run a turn in a task of its own while its surface reads the events."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from types import TracebackType
+from contextlib import nullcontext
 from typing import Protocol
 
 import anyio
 import anyio.lowlevel
 from msgspec import Struct, field
 
-from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
 from hermes.ports.store import Write
-from hermes.schema.events import Event, RunEnded
+from hermes.schema.events import Event, ReasoningDelta, RunEnded, TextDelta
 from hermes.schema.messages import Message
+
+MAX_SEPARATE = 256
+"""Unread events after which consecutive text deltas are joined."""
 
 
 class RunReader(Protocol):
@@ -32,87 +33,103 @@ class RunReader(Protocol):
         ...
 
 
-class RunReading(Struct):
-    """Passes the events of a run to a reader; `ended` is the last one."""
+class RunReading(Struct, eq=False):
+    """Passes the events of a run, published by its own task, to a reader; `ended` is the last one.
+
+    A slow reader gets consecutive text deltas joined, and never loses a fact.
+    """
 
     _reader: RunReader
-    _events: Subscription | None = None
     started: bool = False
     ended: RunEnded | None = None
+    _unread: list[Event] = []
+    _more_text: list[str] = []
+    """Text to append to the last unread event, a delta."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set if there are unread events, or the run is over."""
+    _over: bool = False
+    _failure: Exception | None = None
 
-    async def read(self, following: AbstractAsyncContextManager[Subscription]) -> None:
-        """Read until the run is over. Raises its error."""
+    def publish(self, event: Event) -> None:
+        """Add an event to those that the reader gets next; never blocks."""
+        self.started = True
+        self.ended = event if isinstance(event, RunEnded) else None
+        unread = self._unread
+        if len(unread) >= MAX_SEPARATE:
+            if isinstance(event, TextDelta | ReasoningDelta) and type(unread[-1]) is type(event):
+                self._more_text.append(event.text)
+                return
+            if self._more_text:
+                self._join()
+        unread.append(event)
+        self._changed.set()
+
+    async def follow(
+        self, work: Callable[[], Awaitable[object]], stop: anyio.CancelScope | None = None
+    ) -> None:
+        """Do the work of a run in a task, and read its events until it is over. Raises its error.
+
+        Cancelling `stop` ends only the run, so that its last events are still read; an error of
+        the reader ends the run.
+        """
+        # The task has no part in the scopes around it: what is cancelled already does not start.
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        # Not in a task group, which costs more than the rest of following a run.
+        scope = anyio.CancelScope()
+        failure: BaseException | None = None
+        task = asyncio.create_task(self._run(work, scope, stop))  # noqa: TID251 - owned by this call
         try:
-            async with following as self._events:
-                while events := await self._events.read():
-                    self._pass_on(events)
+            while self._unread or not self._over:
+                if self._unread:
+                    self._pass_on()
                     await self._reader.flush()
-        finally:
-            if self._events is not None:
-                # Deliver the events that a cancelled reader missed.
-                self._pass_on(self._events.take())
+                else:
+                    await self._changed.wait()
+                    self._changed.clear()
+        except BaseException as error:  # noqa: BLE001 - raised when the run is over
+            failure = error
+            scope.cancel()
+        while not task.done():
+            try:
+                with anyio.CancelScope(shield=failure is not None):
+                    await asyncio.wait([task])
+            except asyncio.CancelledError as cancelled:
+                failure = cancelled
+                scope.cancel()
+        # Deliver the events that a cancelled reader missed.
+        self._pass_on()
+        if (failure := failure or self._failure) is not None:
+            raise failure
 
     def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
         """The final writes of the run, see `RunReader`."""
-        if self._events is not None:
-            self._pass_on(self._events.take())
+        self._pass_on()
         return self._reader.final_writes(ended, messages)
 
-    def _pass_on(self, events: Sequence[Event]) -> None:
-        for event in events:
-            self.started = True
-            self.ended = event if isinstance(event, RunEnded) else None
-            self._reader.on_event(event)
-
-
-class FollowedRun(Struct, dict=True, eq=False):
-    """Does the work of a run in a task, while the block reads its events.
-
-    The block is left when the run is over, and raises its error. Cancelling `stop` ends only the
-    run, so that its last events are still read; an error in the block ends the run.
-    """
-
-    _bus: Bus
-    _run: str
-    _work: Callable[[], Awaitable[object]]
-    _stop: anyio.CancelScope | None = None
-    _scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    _failure: Exception | None = None
-
-    async def __aenter__(self) -> Subscription:
-        # The task has no part in the scopes around it: what is cancelled already does not start.
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        self._subscribed = self._bus.subscribe(RUN_TOPIC.format(self._run))
-        events = self._subscribed.__enter__()
-        # Not in a task group, which costs more than the rest of following a run.
-        self._task = asyncio.create_task(  # noqa: TID251 - its owner is this block
-            self._do_work(events), name=self._run
-        )
-        return events
-
-    async def _do_work(self, events: Subscription) -> None:
+    async def _run(
+        self,
+        work: Callable[[], Awaitable[object]],
+        scope: anyio.CancelScope,
+        stop: anyio.CancelScope | None,
+    ) -> None:
         try:
-            with self._scope, self._stop or nullcontext():
-                await self._work()
-        except Exception as error:  # noqa: BLE001 - raised at the end of the block
+            with scope, stop or nullcontext():
+                await work()
+        except Exception as error:  # noqa: BLE001 - raised by `follow`
             self._failure = error
         finally:
-            events.close()
+            self._over = True
+            self._changed.set()
 
-    async def __aexit__(
-        self, kind: object, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        failure = error
-        if error is not None:
-            self._scope.cancel()
-        while not self._task.done():
-            try:
-                with anyio.CancelScope(shield=failure is not None):
-                    await asyncio.wait([self._task])
-            except asyncio.CancelledError as cancelled:
-                failure = cancelled
-                self._scope.cancel()
-        self._subscribed.__exit__(None, None, None)
-        failure = failure or self._failure
-        if failure is not None and failure is not error:
-            raise failure
+    def _pass_on(self) -> None:
+        if self._more_text:
+            self._join()
+        events, self._unread = self._unread, []
+        for event in events:
+            self._reader.on_event(event)
+
+    def _join(self) -> None:
+        last = self._unread[-1]
+        if isinstance(last, TextDelta | ReasoningDelta):
+            self._unread[-1] = type(last)("".join([last.text, *self._more_text]))
+        self._more_text = []

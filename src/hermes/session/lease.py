@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 
 import anyio
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.kit.clock import Clock
 from hermes.kit.tasks import SharedTask, background_tasks
@@ -22,65 +22,56 @@ RENEWALS = 3
 
 
 class Lease(Struct, eq=False):
-    """Held once acquired, or once a turn that began under it has set the generation."""
+    """The lease of a session; the turn that began with it, or released it, sets the fields, too."""
 
     _store: Store
-    session: str
     holder: str
-    generation: int = 0
-    released: bool = False
+    fence: Fence
+    """The session, and the generation of the lease once it is held."""
+    held: bool = False
     lost: bool = False
-
-    @property
-    def fence(self) -> Fence:
-        return Fence(self.session, self.generation)
 
     async def acquire(self) -> None:
         """Raises `SessionBusy`."""
         # If cancelled halfway, an acquired lease would block others until it expires.
         with anyio.CancelScope(shield=True):
-            self.generation = await self._store.leases.hold(
-                self.session, self.holder, self._store.workers.ttl
-            )
+            session, ttl = self.fence.session, self._store.workers.ttl
+            generation = await self._store.leases.hold(session, self.holder, ttl)
+            self.fence, self.held = Fence(session, generation), True
 
-    async def release_now(self) -> None:
-        if not self.generation or self.released:
-            return
+    async def release(self) -> None:
         with anyio.CancelScope(shield=True):
-            await self._store.leases.release(self.session, self.generation)
-        self.released = True
+            await self._store.leases.release(self.fence.session, self.fence.generation)
+        self.held = False
 
     async def renew(self) -> None:
         """Sets `lost` if another process has the session now."""
+        session, generation = self.fence.session, self.fence.generation
         try:
-            kept = await self._store.leases.renew(
-                self.session, self.generation, self._store.workers.ttl
-            )
+            kept = await self._store.leases.renew(session, generation, self._store.workers.ttl)
         except StoreError as error:
             # A failed renewal does not mean that the lease is lost: the next one will tell.
-            log.warning("the lease of session %s could not be renewed: %s", self.session, error)
+            log.warning("the lease of session %s could not be renewed: %s", session, error)
             return
-        self.lost = not (kept or self.released)
+        self.lost = self.held and not kept
 
 
-class LeaseRenewer:
+class LeaseRenewer(Struct, eq=False):
     """Renews the leases of all running turns in one task.
 
     The task ends at the first interval without a turn: most turns are shorter, and one task
     serves consecutive turns.
     """
 
-    def __init__(self, clock: Clock, ttl: timedelta) -> None:
-        self._clock = clock
-        self._interval = ttl.total_seconds() / RENEWALS
-        self._turns: dict[Lease, anyio.CancelScope] = {}
-        self._task = SharedTask(self._renew_all)
-        self.stop = self._task.stop
+    _clock: Clock
+    _ttl: timedelta
+    _turns: dict[Lease, anyio.CancelScope] = {}
+    task: SharedTask = field(default_factory=SharedTask)
 
     @contextmanager
     def renewing(self, lease: Lease) -> Generator[None]:
         """Renew the lease during the block, which ends early if the lease is lost."""
-        self._task.ensure_running()
+        self.task.ensure_running(self._renew_all)
         with anyio.CancelScope() as scope:
             self._turns[lease] = scope
             try:
@@ -91,7 +82,7 @@ class LeaseRenewer:
     async def _renew_all(self) -> None:
         while True:
             try:
-                await self._clock.sleep(self._interval)
+                await self._clock.sleep(self._ttl.total_seconds() / RENEWALS)
                 await asyncio.gather(*map(self._renew, list(self._turns)))
             except Exception:  # the task serves all turns: they must not outlast their leases
                 log.exception("the lease renewal failed")

@@ -1,6 +1,7 @@
 """Run one unattended turn, with limits on time and inactivity."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -55,12 +56,11 @@ class LimitedRun:
 
     async def run(self, turn: TurnRequest) -> RunResult:
         reading = RunReading(self)
-        following = self._runner.following(turn, final_writes=reading.final_writes, stop=self._stop)
         failure: HermesError | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch)
             try:
-                await reading.read(following)
+                await reading.follow(partial(self._runner.run, turn, reading), self._stop)
             except HermesError as error:
                 failure = error
             group.cancel_scope.cancel()

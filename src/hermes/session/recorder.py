@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from anyio import CancelScope
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_id
 from hermes.kit.tasks import SharedTask
-from hermes.kit.text import head_and_tail
+from hermes.kit.text import head_and_tail, plural
 from hermes.ports.run_records import (
     FailedRun,
     PartialText,
@@ -69,16 +69,15 @@ class PartialAnswer(Struct, eq=False):
     def add(self, event: Event) -> None:
         """Remember shown text; one task of all runs writes it."""
         match event:
-            case TextDelta(text=text):
-                if self._size < MAX_TEXT:
-                    self._texts.append(text)
-                    self._size += len(text)
-                    self._writer.changed(self)
+            case TextDelta(text=text) if self._size < MAX_TEXT:
+                self._texts.append(text)
+                self._size += len(text)
             case StreamReset():
                 self._texts, self._size = [], 0
-                self._writer.changed(self)
             case _:
-                pass
+                return
+        self._writer.pending[self] = None
+        self._writer.task.ensure_running(self._writer.run)
 
     def write(self, holder: str) -> PutPartialText | None:
         """The write of the text so far; None if there is nothing to store."""
@@ -98,21 +97,15 @@ class PartialAnswer(Struct, eq=False):
         return [RemovePartialText(self._scope.run)] if was_stored else []
 
 
-class PartialAnswerWriter:
+class PartialAnswerWriter(Struct, eq=False):
     """Writes the changed texts of all runs, in a task that ends when nothing changes."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-        self.pending: dict[PartialAnswer, None] = {}
-        self._task = SharedTask(self._run)
-        self.stop = self._task.stop
+    _store: Store
+    _clock: Clock
+    pending: dict[PartialAnswer, None] = {}
+    task: SharedTask = field(default_factory=SharedTask)
 
-    def changed(self, partial: PartialAnswer) -> None:
-        self.pending[partial] = None
-        self._task.ensure_running()
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._clock.sleep(INTERVAL)
             if not self.pending:
@@ -229,19 +222,25 @@ class Recorder(Struct, kw_only=True, eq=False):
             # A tool does not start if the turn is cancelled meanwhile.
             with CancelScope(shield=not isinstance(event, ToolStarted)):
                 await self.store.commit(*writes, fence=self.lease.fence)
-            failpoint("recorder.after_fact")
+            if isinstance(event, RunEnded):
+                self.lease.held = False
+                failpoint("recorder.after_end")
+            else:
+                failpoint("recorder.after_fact")
         self._answer = None
-        self._forward(events)
+        for one in events:
+            if isinstance(one, MessageAdded):
+                self._messages.append(one.message)
+                failpoint("recorder.after_message")
+            if not isinstance(one, RunEnded):  # published by `_end`
+                self.publish(one)
 
     async def _end(self, event: RunEnded) -> None:
-        answer, self._answer = self._answer, None
+        """Record the end, which releases the lease, and publish it even if that fails."""
         try:
-            with CancelScope(shield=True):
-                await self._write_end(event, answer)
-            if answer is not None:
-                self._forward([answer])
+            await self._record(event)
         except HermesError as error:
-            if answer is not None:
+            if self._answer is not None:
                 event = replace(
                     event, outcome=Outcome.FAILED, reason=error.sentence, code=error.code
                 )
@@ -249,36 +248,12 @@ class Recorder(Struct, kw_only=True, eq=False):
                 raise
             log.warning("run %s ended after losing its session lease", event.run)
         finally:
-            # Publish the end even if nothing can be written anymore.
             self.ended = event
-            self.publish(event)
-
-    async def _write_end(self, event: RunEnded, answer: MessageAdded | None) -> None:
-        """Commit the last writes and release the lease with them."""
-        said = self._messages if answer is None else [*self._messages, answer.message]
-        keys = {*self.accepted.recorded, *(message.id for message in said)}
-        completed = [CompleteItem(user.id) for user in self.accepted.messages if user.id in keys]
-        failures: Sequence[Write] = ()
-        if event.outcome in _FAILURES:
-            failures = failure_writes(self.scope, event, self.clock.now())
-        failpoint("recorder.before_end")
-        await self.store.commit(
-            *([] if answer is None else self._writes(answer)),
-            *completed,
-            *self.final_writes(event, said),
-            *failures,
-            *self._closing_writes(),
-            ReleaseLease(self.lease.session, self.lease.generation),
-            fence=self.lease.fence,
-        )
-        self.lease.released = True
-        failpoint("recorder.after_end")
-
-    def _forward(self, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, MessageAdded):
-                self._messages.append(event.message)
-                failpoint("recorder.after_message")
+            log.info(
+                "turn %s: %s, %s, %d tokens in, %d out",
+                *(event.run, event.code or event.outcome.value, plural(event.steps, "step")),
+                *(event.usage.input, event.usage.output),
+            )
             self.publish(event)
 
     def _writes(self, event: Event) -> list[Write]:
@@ -290,7 +265,8 @@ class Recorder(Struct, kw_only=True, eq=False):
                 if isinstance(message, Result):
                     writes.append(SettleIntent(session, message.call))
                 elif isinstance(message, Assistant):
-                    writes += self._closing_writes()
+                    if self.partial is not None:
+                        writes += self.partial.closing_writes()
                     if message.usage != Usage():
                         spent = message.model, message.provider, message.usage
                         writes.append(RecordUsage(session, run, *spent, self.price(*spent), now))
@@ -301,11 +277,27 @@ class Recorder(Struct, kw_only=True, eq=False):
                     call=call.id, session=session, run=run, tool=call.name, effect=effect, at=now
                 )
                 return [RecordIntent(intent)]
+            case RunEnded():
+                return self._end_writes(event)
             case _:
                 return []
 
-    def _closing_writes(self) -> list[Write]:
-        return [] if self.partial is None else self.partial.closing_writes()
+    def _end_writes(self, event: RunEnded) -> list[Write]:
+        """The last writes of the run, which release its lease."""
+        failpoint("recorder.before_end")
+        said, fence = self._messages, self.lease.fence
+        if self._answer is not None:
+            said = [*said, self._answer.message]
+        keys = {*self.accepted.recorded, *(message.id for message in said)}
+        writes: list[Write] = [
+            *(CompleteItem(user.id) for user in self.accepted.messages if user.id in keys),
+            *self.final_writes(event, said),
+        ]
+        if event.outcome in _FAILURES:
+            writes += failure_writes(self.scope, event, self.clock.now())
+        if self.partial is not None:
+            writes += self.partial.closing_writes()
+        return [*writes, ReleaseLease(fence.session, fence.generation)]
 
 
 def failure_writes(scope: Scope, ended: RunEnded, at: datetime) -> list[Write]:

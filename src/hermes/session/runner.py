@@ -4,7 +4,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Protocol
 
@@ -25,28 +25,24 @@ from hermes.compaction.service import (
 from hermes.kit.clock import Clock
 from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_holder_id
-from hermes.kit.text import plural
 from hermes.logs import log_session
 from hermes.ports.approvals import PendingQuestions
-from hermes.ports.bus import RUN_TOPIC, Bus, Subscription
-from hermes.ports.store import AppendMessage, Store
+from hermes.ports.store import AppendMessage, Fence, Store
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded
 from hermes.schema.messages import Message, Result, User
 from hermes.schema.scope import OWNER, Role, Scope
 from hermes.schema.sessions import Session
-from hermes.session.followed_run import FollowedRun
+from hermes.session.followed_run import RunReading
 from hermes.session.foreground_turns import ForegroundTurns
 from hermes.session.lease import Lease, LeaseRenewer
 from hermes.session.recorder import (
     AcceptedMessages,
-    FinalWrites,
     PartialAnswer,
     PartialAnswerWriter,
     PriceFunction,
     Publish,
     Recorder,
-    no_final_writes,
     take_partial_answers,
 )
 from hermes.session.session_context import bound_scope
@@ -77,7 +73,7 @@ AfterTurn = Callable[[TurnRequest, RunEnded], None]
 """Called after each turn, also if it was cancelled; its work is not awaited."""
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Returns a callback for the events of a turn, or None; the callback must not block."""
-_NO_IDS: frozenset[str] = frozenset()
+_NO_IDS: AbstractSet[str] = frozenset()
 
 
 class _AcceptedTurn(Struct, frozen=True):
@@ -100,13 +96,11 @@ class Runner:
         planner: Planner,
         price: PriceFunction,
         profile: str,
-        bus: Bus,
         compaction: CompactionService | None = None,
         questions: Callable[[], PendingQuestions] | None = None,
         after_turn: Sequence[AfterTurn] = (),
     ) -> None:
         """With `questions`, a turn that waits for a person can be resumed."""
-        self.bus = bus
         self.compaction = compaction
         self.foreground = ForegroundTurns(clock)
         self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
@@ -139,33 +133,18 @@ class Runner:
 
     async def aclose(self) -> None:
         """Stop renewing leases and storing partial answers."""
-        await self.lease_renewer.stop()
-        await self._partial_answers.stop()
-
-    def following(
-        self,
-        request: TurnRequest,
-        *,
-        steer: ReadSteering = no_steering,
-        final_writes: FinalWrites = no_final_writes,
-        stop: anyio.CancelScope | None = None,
-    ) -> AbstractAsyncContextManager[Subscription]:
-        """Run the turn in a task of its own, while the block reads its events."""
-        turn = partial(self.run, request, steer=steer, final_writes=final_writes)
-        return FollowedRun(self.bus, request.run, turn, stop)
+        await self.lease_renewer.task.stop()
+        await self._partial_answers.task.stop()
 
     async def run(
-        self,
-        request: TurnRequest,
-        *,
-        steer: ReadSteering = no_steering,
-        final_writes: FinalWrites = no_final_writes,
-    ) -> Outcome:
-        """Accept the message, then answer it; `final_writes` are committed with the end.
+        self, request: TurnRequest, reading: RunReading, *, steer: ReadSteering = no_steering
+    ) -> None:
+        """Accept the message, then answer it; `reading` gets the events and adds final writes.
 
         Raises `SessionBusy` before anything is accepted.
         """
         scope, session = self._scope(request), request.session.id
+        ended: RunEnded | None = None
         try:
             with self.foreground.running(request):
                 async with self.holding(session, new=request.new) as lease:
@@ -174,25 +153,26 @@ class Runner:
                         # The only place that binds the session context, which plugins and child
                         # processes read.
                         with bound_scope(scope), log_session(session):
-                            turn = await self._accept(request, scope, lease, final_writes)
+                            turn = await self._accept(request, scope, lease, reading)
                             plan = self._with_turn_options(turn.plan, request, lease, steer)
-                            # A lost lease ends the turn.
-                            renewing = self.lease_renewer.renewing(lease)
-                            with renewing, _end_logged(turn.recorder, scope.run):
-                                await run_turn(plan, turn.messages, turn.recorder.emit)
+                            try:
+                                # A lost lease ends the turn.
+                                with self.lease_renewer.renewing(lease):
+                                    await run_turn(plan, turn.messages, turn.recorder.emit)
+                            except Exception:
+                                log.exception("turn %s failed", scope.run)
+                                raise
                             ended = self._ended(request, turn, lease)
                     finally:
                         if self._questions is not None and request.note is not None:
                             await self._questions().turn_ended(session)
         except anyio.get_cancelled_exc_class():
-            self._report_end(request, RunEnded(request.run, Outcome.CANCELLED))
+            ended = RunEnded(request.run, Outcome.CANCELLED)
             raise
-        self._report_end(request, ended)
-        return ended.outcome
-
-    def _report_end(self, request: TurnRequest, ended: RunEnded) -> None:
-        for after in self._after_turn:
-            after(request, ended)
+        finally:
+            if ended is not None:
+                for after in self._after_turn:
+                    after(request, ended)
 
     @asynccontextmanager
     async def holding(self, session: str, *, new: bool = False) -> AsyncGenerator[Lease]:
@@ -206,14 +186,15 @@ class Runner:
                 hint="Wait for it to finish, or stop it.",
             )
         self._reserved.add(session)
-        lease = Lease(self._store, session, self._holder)
+        lease = Lease(self._store, self._holder, Fence(session, 0))
         try:
             if not new:
                 await lease.acquire()
             yield lease
         finally:
             try:
-                await lease.release_now()
+                if lease.held:
+                    await lease.release()
             finally:
                 self._reserved.discard(session)
 
@@ -247,10 +228,12 @@ class Runner:
         )
 
     async def _accept(
-        self, turn: TurnRequest, scope: Scope, lease: Lease, final_writes: FinalWrites
+        self, turn: TurnRequest, scope: Scope, lease: Lease, reading: RunReading
     ) -> _AcceptedTurn:
         """Plan the turn and make its messages durable; from then on it reports its end."""
-        history, known = await self._history(turn, lease)
+        history, known = History([]), _NO_IDS
+        if not turn.new:
+            history, known = await self._history(turn, lease)
         plan = await self._planner.plan(turn.session, scope, history)
         failpoint("runner.planned")
         if turn.note is not None and open_calls(history):
@@ -266,7 +249,7 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
-        publish = partial(self.bus.publish, RUN_TOPIC.format(scope.run))
+        publish = reading.publish
         if self._observers:
             publish = self._observed(publish, turn, scope)
         recorder = Recorder(
@@ -278,7 +261,7 @@ class Runner:
             partial=PartialAnswer(self._partial_answers, scope, lease),
             publish=publish,
             accepted=accepted,
-            final_writes=final_writes,
+            final_writes=reading.final_writes,
             own=isinstance(plan, Plan),
         )
         claimed = (user for user in turn.claimed if user.id not in known)
@@ -307,7 +290,7 @@ class Runner:
             return RunEnded(request.run, Outcome.CANCELLED)
         if ended.outcome is Outcome.DONE and not request.client_tools:
             # After any other outcome the transcript is read again: only the store has it right.
-            self._transcripts.put(request.session.id, lease.generation, turn.history)
+            self._transcripts.put(request.session.id, lease.fence.generation, turn.history)
         return ended
 
     async def _resume(
@@ -379,9 +362,7 @@ class Runner:
     async def _history(self, turn: TurnRequest, lease: Lease) -> tuple[History, AbstractSet[str]]:
         """The history with a result for every call, and all stored message ids."""
         session = turn.session
-        if turn.new:
-            return History([]), _NO_IDS
-        history = self._transcripts.take(session.id, lease.generation)
+        history = self._transcripts.take(session.id, lease.fence.generation)
         if history is not None and turn.replaces_from is None and not turn.results:
             return history, {message.id for message in history}
         stored = await self._store.archive_for(session.principal).messages(session.id)
@@ -415,7 +396,7 @@ class Runner:
         """Give every lost call of the held session a result; a `resumed` turn keeps open ones."""
         left = NOTHING_RECOVERED
         if self._questions is not None:
-            left = await self._questions().recover(lease.session, resumed=resumed)
+            left = await self._questions().recover(lease.fence.session, resumed=resumed)
         return await close_lost_calls(
             self._store, self._clock, lease.fence, messages, left, started_only=started_only
         )
@@ -430,20 +411,3 @@ class Runner:
         writes = [AppendMessage(session, turn.run, result, now) for result in accepted]
         await self._store.commit(*writes, fence=lease.fence)
         return accepted
-
-
-@contextmanager
-def _end_logged(recorder: Recorder, run: str) -> Generator[None]:
-    """Log how the turn ended, even if it was cancelled, such as by a lost client."""
-    try:
-        yield
-    except Exception:
-        log.exception("turn %s failed", run)
-        raise
-    finally:
-        if (ended := recorder.ended) is not None:
-            log.info(
-                "turn %s: %s, %s, %d tokens in, %d out",
-                *(ended.run, ended.code or ended.outcome.value, plural(ended.steps, "step")),
-                *(ended.usage.input, ended.usage.output),
-            )

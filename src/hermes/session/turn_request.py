@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import dropwhile
+from typing import Any
 
 import anyio
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import Raw, Struct, field, structs
 
 from hermes.agent.history import History, open_calls, unanswered_calls
 from hermes.agent.plan import Plan, RuntimePlan
@@ -90,15 +91,12 @@ async def accept_turn(
 ) -> AcceptedMessages:
     """Store the message; returns it with any messages a crash left unprocessed."""
     session, run, now = turn.session, plan.scope.run, clock.now()
-    opened: list[Write] = [OpenSession(_initial_session(session, plan))]
-    writes = opened if turn.new else _session_changes(session, plan)
+    writes = _session_writes(session, plan, new=turn.new)
     if turn.replaces_from is not None:
         writes.append(HideMessages(session.id, turn.replaces_from))
-    if turn.message is not None:
-        writes.append(EnqueueItem(inbox_item(turn.message, session.id)))
     if turn.note is not None:
         writes.append(AppendMessage(session.id, run, turn.note, now))
-    if turn.message is None and lease.generation:
+    if turn.message is None and lease.held:
         await store.commit(*writes, fence=lease.fence)
         return AcceptedMessages()
     first = turn.message and AppendMessage(session.id, run, turn.message, now)
@@ -106,12 +104,13 @@ async def accept_turn(
         session=session.id,
         holder=lease.holder,
         ttl=store.workers.ttl,
-        generation=lease.generation,
+        generation=lease.fence.generation,
         limit=0 if first is None else MAX_RECOVERED,
+        item=turn.message and inbox_item(turn.message, session.id),
         first=first,
     )
     started = await store.begin_turn(begin, *writes)
-    lease.generation = started.generation
+    lease.fence, lease.held = Fence(session.id, started.generation), True
     if turn.message is not None and started.appended:
         return AcceptedMessages((turn.message,), recorded=(turn.message.id,))
     waiting = await _readable(started.waiting, store)
@@ -136,33 +135,23 @@ def inbox_item(message: User, session: str) -> QueueItem:
     return QueueItem(key=message.id, queue="inbox", topic=session, body=body)
 
 
-def _initial_session(session: Session, plan: Plan | RuntimePlan) -> Session:
-    """A new session with the model and prompt of its first turn."""
-    if isinstance(plan, RuntimePlan):
-        return session
-    model = plan.model
-    return msgspec.structs.replace(
-        session, system=plan.system, model=model.name, provider=model.provider
-    )
-
-
-def _session_changes(session: Session, plan: Plan | RuntimePlan) -> list[Write]:
+def _session_writes(session: Session, plan: Plan | RuntimePlan, *, new: bool) -> list[Write]:
     """Store prompt and model with the session, so that the next turn repeats the same bytes.
 
     The model and prompt of a runtime are unknown here. In a shared session, a prompt for anyone
     but its principal applies to that turn only.
     """
-    if isinstance(plan, RuntimePlan) or plan.scope.principal != session.principal:
-        reopened = SessionChange(ended_at=None, end_reason="")
-        return [] if session.ended_at is None else [ChangeSession(session.id, reopened)]
-    model, provider = plan.model.name, plan.model.provider
-    same = (session.system, session.model, session.provider) == (plan.system, model, provider)
-    if same and session.ended_at is None:
-        return []
-    change = SessionChange(system=plan.system, model=model, provider=provider)
+    changed: dict[str, Any] = {}
+    if isinstance(plan, Plan) and (new or plan.scope.principal == session.principal):
+        model = plan.model
+        changed = {"system": plan.system, "model": model.name, "provider": model.provider}
+    if new:
+        return [OpenSession(structs.replace(session, **changed))]
+    if all(getattr(session, name) == value for name, value in changed.items()):
+        changed = {}
     if session.ended_at is not None:
-        change = msgspec.structs.replace(change, ended_at=None, end_reason="")
-    return [ChangeSession(session.id, change)]
+        changed |= {"ended_at": None, "end_reason": ""}
+    return [ChangeSession(session.id, SessionChange(**changed))] if changed else []
 
 
 class SteeringQueue(Struct, eq=False):
@@ -266,7 +255,8 @@ class TranscriptCache(Struct):
 
     def put(self, session: str, generation: int, history: History) -> None:
         """Put a transcript back; the least recently used ones are evicted."""
-        self.take(session, -1)
+        if (old := self._cached.pop(session, None)) is not None:
+            self._size -= old.size
         size = history.memory_bytes + BYTES_PER_MESSAGE * len(history)
         self._cached[session] = _CachedTranscript(generation, history, size)
         self._size += size

@@ -16,7 +16,6 @@ from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.store import (
     BeginTurn,
     BeginTurnResult,
-    EnqueueItem,
     Fence,
     Intent,
     QueueItem,
@@ -69,7 +68,13 @@ from hermes.store.workers import (
     lease_span,
     release_lease,
 )
-from hermes.store.writes import apply_writes, enqueue_first, names_holder, session_not_found
+from hermes.store.writes import (
+    apply_writes,
+    enqueue,
+    enqueue_first,
+    names_holder,
+    session_not_found,
+)
 
 if TYPE_CHECKING:
     from hermes.store.maintenance import SqliteMaintenance
@@ -398,13 +403,14 @@ def _begin_turn(
     else:
         generation = acquire_lease(connection, begin.session, begin.holder, span)
     at, tick = to_micros(now), span[0]
-    first, enqueue = begin.first, _first_item(begin, writes)
+    item, first = begin.item, begin.first
     # Usually nothing else waits: then the item is claimed as it is added.
-    if first and enqueue and enqueue_first(connection, enqueue.item, begin.holder, tick):
-        rest = [write for write in writes if write is not enqueue]
-        apply_writes(connection, [*rest, first], at)
-        return BeginTurnResult(generation, [enqueue.item], appended=True)
+    if item and first and enqueue_first(connection, item, begin.holder, tick):
+        apply_writes(connection, [*writes, first], at)
+        return BeginTurnResult(generation, [item], appended=True)
     apply_writes(connection, writes, at)
+    if item:
+        enqueue(connection, item)
     waiting: list[QueueItem] = []
     if begin.limit:
         # The session's lease keeps others away, so the claim itself may expire immediately.
@@ -414,19 +420,3 @@ def _begin_turn(
     if first is not None and appended:
         apply_writes(connection, [first], at)
     return BeginTurnResult(generation, waiting, appended)
-
-
-def _first_item(begin: BeginTurn, writes: Sequence[Write]) -> EnqueueItem | None:
-    """The queue item of the first message, if it is the only item among the writes."""
-    if begin.first is None or not begin.limit:
-        return None
-    match [write for write in writes if isinstance(write, EnqueueItem)]:
-        case [EnqueueItem(item) as only] if (item.queue, item.topic, item.key, item.due) == (
-            _INBOX,
-            begin.session,
-            begin.first.message.id,
-            None,
-        ):
-            return only
-        case _:
-            return None

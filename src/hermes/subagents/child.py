@@ -1,6 +1,7 @@
 """Run one subagent: a child session, one turn and a report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 from msgspec import Struct
@@ -8,12 +9,14 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id, new_session_id
 from hermes.ports.delegation import ReportProgress, Task, TaskReport, TaskStatus
+from hermes.ports.store import Write
 from hermes.schema.call_label import call_label
 from hermes.schema.errors import HermesError
 from hermes.schema.events import Event, MessageAdded, Outcome, RunEnded, ToolStarted
 from hermes.schema.messages import Assistant, Message, Result, Text, Trust, User, final_text
 from hermes.schema.scope import InheritedLimits, Scope, policy_platform
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import RunReading
 from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 from hermes.subagents.messages import SUBAGENT, task_text
@@ -122,11 +125,9 @@ class Subagent:
         failure, stop = "", anyio.CancelScope()
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch, stop)
+            reading = RunReading(_ProgressReader(self._on_event, progress))
             try:
-                async with self._runner.following(turn, stop=stop) as run:
-                    while events := await run.read():
-                        for event in events:
-                            await self._on_event(event, progress)
+                await reading.follow(partial(self._runner.run, turn, reading), stop)
             except HermesError as error:
                 failure = error.sentence
             group.cancel_scope.cancel()
@@ -155,7 +156,7 @@ class Subagent:
             group.cancel_scope.cancel()
         return alive.is_set()
 
-    async def _on_event(self, event: Event, progress: ReportProgress) -> None:
+    def _on_event(self, event: Event) -> None:
         self._activity.set()
         match event:
             case MessageAdded(message):
@@ -164,7 +165,6 @@ class Subagent:
                     self._in_tool.discard(message.call)
             case ToolStarted(call):
                 self._in_tool.add(call.id)
-                await progress(call_label(call, 80))
             case RunEnded():
                 self._ended = event
             case _:
@@ -185,6 +185,26 @@ class Subagent:
             seconds=round(seconds, 1),
             steps=ended.steps if ended is not None else 0,
         )
+
+
+class _ProgressReader(Struct):
+    """Passes on the events of a subagent's run, and reports the tools that it calls."""
+
+    handle: Callable[[Event], None]
+    progress: ReportProgress
+    labels: list[str] = []
+
+    def on_event(self, event: Event) -> None:
+        self.handle(event)
+        if isinstance(event, ToolStarted):
+            self.labels.append(call_label(event.call, 80))
+
+    async def flush(self) -> None:
+        while self.labels:
+            await self.progress(self.labels.pop(0))
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        return ()
 
 
 def _final_answer(messages: Sequence[Message]) -> str:

@@ -68,7 +68,7 @@ async def test_kill_leaves_no_claims_and_nothing_runs_twice(
 async def test_disconnect_leaves_no_claims_but_a_log_record(
     tmp_path: Path, path: str, body: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "hermes.session.runner")
+    caplog.set_level(logging.INFO, "hermes.session.recorder")
 
     async def hang_up(harness: ApiHarness) -> None:
         async with anyio.create_task_group() as group:
@@ -83,6 +83,6 @@ async def test_disconnect_leaves_no_claims_but_a_log_record(
         response = await harness.ask("GET", "/api/sessions/s/messages")
         assert msgspec.json.decode(response.body)["data"]
         assert unsettled(tmp_path) == []
-        records = [one for one in caplog.records if one.name == "hermes.session.runner"]
+        records = [one for one in caplog.records if one.name == "hermes.session.recorder"]
         (ended,) = [one.getMessage() for one in records]
         assert re.fullmatch(r"turn (run|resp)_\w+: cancelled, 1 step, 0 tokens in, 0 out", ended)

@@ -15,7 +15,6 @@ import pytest
 
 from hermes.api.idempotency import FREE, IdempotentRequests, KeyClaim
 from hermes.app.planner import RuntimePlanner
-from hermes.bus.memory import MemoryBus
 from hermes.kit.failpoints import watch_failpoints
 from hermes.runtimes.proxy.chat_runtime import ChatRuntime, RemoteGateway
 from hermes.session.runner import Runner
@@ -167,7 +166,6 @@ async def test_unstored_end_of_a_runtime_turn_is_reported(
                 planner=planner,
                 price=app.price,
                 profile=app.home.profile,
-                bus=MemoryBus(),
             )
             with full_at_the_end(1):
                 response = await harness.ask("POST", path, body)

@@ -14,6 +14,7 @@ from hermes.schema.sessions import Session
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.fake_openai import Reply, Script
 from support.api_server import ApiHarness, api_harness
+from support.conversation import run_turn
 
 MEMORY = "The owner was born in Oslo"
 GUEST = "telegram:5"
@@ -34,7 +35,7 @@ async def say(harness: ApiHarness, session: Session, role: Role, *, new: bool = 
         role=role,
         principal=OWNER if own else GUEST,
     )
-    await harness.app.runner.run(turn)
+    await run_turn(harness.app.runner, turn)
     return str(harness.model_request(-1)["messages"][0]["content"])
 
 

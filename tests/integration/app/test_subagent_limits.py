@@ -22,6 +22,7 @@ from hermes.testing.fake_openai.script import Call, Reply, Rule, Script
 from hermes.testing.fake_openai.server import FakeOpenAiServer, serve
 from support.api_server import api_env
 from support.cli_process import TEST_TIMEOUT
+from support.conversation import run_turn
 
 FEW = "[todo, delegation]"
 CHAT = Address("test", "1")
@@ -57,7 +58,7 @@ class Harness:
             excluded_tools=without,
         )
         with anyio.fail_after(TEST_TIMEOUT):
-            assert await app.runner.run(turn) is Outcome.DONE
+            assert await run_turn(app.runner, turn) is Outcome.DONE
             while await app.store.delegations.running():  # noqa: ASYNC110 - the disk
                 await anyio.sleep(0.01)
 

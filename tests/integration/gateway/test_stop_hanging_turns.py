@@ -13,7 +13,6 @@ from msgspec import Raw
 
 from hermes.agent.plan import Plan
 from hermes.app.build import App
-from hermes.bus.memory import MemoryBus
 from hermes.gateway.gateway import Gateway
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext, ToolOutput
@@ -121,7 +120,6 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
                 planner=planner,
                 price=app.price,
                 profile=app.home.profile,
-                bus=MemoryBus(),
             )
 
     with ExitStack() as stack:

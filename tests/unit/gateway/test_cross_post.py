@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hermes.bus.memory import MemoryBus
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.session_keys import SessionKeys
 from hermes.kit.clock import SystemClock
@@ -18,7 +17,7 @@ from hermes.session.turn_request import TurnRequest
 from hermes.store.sqlite import SqliteStore
 from hermes.testing.memory_store import open_memory_store
 from hermes.testing.scripted_model import ScriptedModel, answer_script
-from support.conversation import FakePlanner, fixed_price
+from support.conversation import FakePlanner, fixed_price, run_turn
 from support.gateway import chat_sessions
 
 HERE = Address("telegram", "7")
@@ -52,7 +51,6 @@ async def chat(folder: Path) -> AsyncGenerator[Chat]:
             planner=FakePlanner(ScriptedModel(answer_script("Hm.")), {}),
             price=fixed_price,
             profile="default",
-            bus=MemoryBus(),
         )
         source = SessionSource(platform="telegram", chat_id="7", chat_type="dm")
         key = build_session_key(source, profile="default")
@@ -101,7 +99,7 @@ async def test_busy_session_gets_it_in_the_next_turn(tmp_path: Path) -> None:
             assert await one.mirror.add(HERE, "the build is green")
         assert await one.user_messages() == []
         asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
-        await one.runner.run(TurnRequest(session=one.session, message=asked))
+        await run_turn(one.runner, TurnRequest(session=one.session, message=asked))
         reply, own = [text_of(message) for _, message in await one.user_messages()]
         assert "the build is green" in reply
         assert own == "what is new?"

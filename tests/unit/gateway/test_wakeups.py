@@ -84,7 +84,6 @@ class WakeupHarness:
             planner=FakePlanner(EchoModel(), {}),
             price=fixed_price,
             profile="default",
-            bus=self.bus,
         )
         approvals = ApprovalService(store, clock, ApprovalRules())
         composition = gateway_composition(

@@ -40,7 +40,7 @@ async def crashed(
 
 
 async def held(one: ConversationHarness) -> Fence:
-    lease = Lease(one.store, "s1", "we/boot/1/1")
+    lease = Lease(one.store, "we/boot/1/1", Fence("s1", 0))
     await lease.acquire()
     return lease.fence
 

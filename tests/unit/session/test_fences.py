@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from hermes.bus.memory import MemoryBus
 from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.store import AppendMessage, Fence, OpenSession, QueueItem, Write
@@ -27,6 +26,7 @@ from support.conversation import (
     PatchedStore,
     conversation_harness,
     fixed_price,
+    run_turn,
 )
 from support.turns import FakeTool, assistant_message, tool_call, user_message
 
@@ -49,7 +49,6 @@ class Watched:
             planner=planner,
             price=fixed_price,
             profile="default",
-            bus=MemoryBus(),
         )  # type: ignore[arg-type]
 
     async def _commit(self, *writes: Write, fence: Fence | None = None) -> None:
@@ -75,14 +74,14 @@ async def test_client_results_are_fenced(tmp_path: Path) -> None:
     results = (Result("r1", handed.id, (Text("rain"),)),)
     async with watched(tmp_path, user_message(), assistant_message(handed)) as harness:
         turn = TurnRequest(session=SESSION, message=None, results=results, new=False)
-        assert await harness.runner.run(turn) is Outcome.DONE
+        assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []
 
 
 async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
     async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as harness:
         turn = TurnRequest(session=SESSION, message=user_message("and?"))
-        assert await harness.runner.run(turn) is Outcome.DONE
+        assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []
 
 
@@ -96,7 +95,7 @@ async def test_completion_of_known_messages_is_fenced() -> None:
         )
         harness = Watched(talking)
         turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
-        assert await harness.runner.run(turn) is Outcome.DONE
+        assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []
 
 
@@ -107,9 +106,9 @@ async def test_runner_without_the_session_closes_no_calls(left: RecoveredQuestio
     async with conversation_harness() as harness:
         asked: list[Message] = [user_message(), assistant_message(tool_call("act"))]
         await said_before(harness, *asked)
-        lease = Lease(harness.store, "s1", "we/boot/1/1")
+        lease = Lease(harness.store, "we/boot/1/1", Fence("s1", 0))
         await lease.acquire()
-        await harness.store.leases.release("s1", lease.generation)
+        await harness.store.leases.release("s1", lease.fence.generation)
         await harness.store.leases.hold("s1", ELSEWHERE, WORKER_TTL)
         with pytest.raises(LeaseLost):
             await close_lost_calls(harness.store, CLOCK, lease.fence, asked, left)
@@ -138,5 +137,5 @@ async def test_lease_is_released_after_any_failure() -> None:
         session = harness.conversation.session
         resumed = TurnRequest(session=session, message=None, note=user_message("continue"))
         with pytest.raises(StoreError, match="disk is full"):
-            await harness.runner.run(resumed)
+            await run_turn(harness.runner, resumed)
         assert not await harness.store.leases.held(session.id)

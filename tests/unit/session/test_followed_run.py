@@ -5,22 +5,39 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from hermes.bus.memory import MemoryBus
-from hermes.ports.bus import RUN_TOPIC, Subscription
 from hermes.ports.store import CompleteItem, Write
-from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
+from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
-from hermes.session.followed_run import FollowedRun, RunReading
+from hermes.session.followed_run import RunReading
 
 STARTED = RunStarted("r1", "s1")
 CANCELLED = RunEnded("r1", Outcome.CANCELLED)
+DONE = RunEnded("r1", Outcome.DONE)
+MANY = 5_000
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.flushed = 0
+        self.before_end: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+    async def flush(self) -> None:
+        self.flushed = len(self.events)
+
+    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
+        self.before_end = self.events.copy()
+        return [CompleteItem("m1")]
 
 
 class Work:
     """Publishes its start, waits until it is let go or cancelled, and publishes its end."""
 
-    def __init__(self) -> None:
-        self.bus = MemoryBus()
+    def __init__(self, reading: RunReading) -> None:
+        self.publish = reading.publish
         self.started = anyio.Event()
         self.may_end = anyio.Event()
 
@@ -30,61 +47,63 @@ class Work:
         ended = CANCELLED
         try:
             await self.may_end.wait()
-            ended = RunEnded("r1", Outcome.DONE)
+            ended = DONE
         finally:
             self.publish(ended)
 
-    def publish(self, event: Event) -> None:
-        self.bus.publish(RUN_TOPIC.format("r1"), event)
-
-
-class Reader:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self.before_end: list[Event] = []
-
-    def on_event(self, event: Event) -> None:
-        self.events.append(event)
-
-    async def flush(self) -> None: ...
-
-    def final_writes(self, ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
-        self.before_end = self.events.copy()
-        return [CompleteItem("m1")]
-
-
-async def read_all(run: Subscription) -> list[Event]:
-    found: list[Event] = []
-    while events := await run.read():
-        found += events
-    return found
-
 
 async def test_events_are_read_until_the_run_is_over() -> None:
-    work = Work()
+    reading = RunReading(reader := Reader())
+    work = Work(reading)
     work.may_end.set()
-    reader = Reader()
-    reading = RunReading(reader)
     assert not reading.started
-    await reading.read(FollowedRun(work.bus, "r1", work))
-    assert reader.events == [STARTED, RunEnded("r1", Outcome.DONE)]
+    await reading.follow(work)
+    assert reader.events == [STARTED, DONE]
+    assert reader.flushed == 2
     assert reading.started
-    assert reading.ended == RunEnded("r1", Outcome.DONE)
+    assert reading.ended == DONE
+
+
+async def test_events_are_read_while_the_run_goes_on() -> None:
+    reading = RunReading(reader := Reader())
+    work = Work(reading)
+    async with anyio.create_task_group() as group:
+        group.start_soon(reading.follow, work)
+        await anyio.wait_all_tasks_blocked()
+        assert reader.flushed == 1
+        work.publish(TextDelta("a"))
+        await anyio.wait_all_tasks_blocked()
+        assert reader.events == [STARTED, TextDelta("a")]
+        assert reader.flushed == 2
+        work.may_end.set()
+    assert reader.events[-1] == DONE
+
+
+async def test_run_without_events_is_over() -> None:
+    async def do_nothing() -> None: ...
+
+    reading = RunReading(reader := Reader())
+    await reading.follow(do_nothing)
+    assert not reading.started
+    assert reader.events == []
 
 
 async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:
-    work, stop = Work(), anyio.CancelScope()
-    async with FollowedRun(work.bus, "r1", work, stop) as run:
+    reading, stop = RunReading(reader := Reader()), anyio.CancelScope()
+    work = Work(reading)
+    async with anyio.create_task_group() as group:
+        group.start_soon(reading.follow, work, stop)
         await work.started.wait()
         stop.cancel()
-        assert await read_all(run) == [STARTED, CANCELLED]
+    assert reader.events == [STARTED, CANCELLED]
+    assert reader.flushed == 2
 
 
 async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
-    work, reader = Work(), Reader()
-    reading = RunReading(reader)
+    reading = RunReading(reader := Reader())
+    work = Work(reading)
     async with anyio.create_task_group() as group:
-        group.start_soon(reading.read, FollowedRun(work.bus, "r1", work))
+        group.start_soon(reading.follow, work)
         await work.started.wait()
         group.cancel_scope.cancel()
     assert reader.events == [STARTED, CANCELLED]
@@ -93,14 +112,14 @@ async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
 
 async def test_error_of_the_run_is_raised_after_its_events() -> None:
     async def fail() -> None:
-        work.publish(STARTED)
+        reading.publish(STARTED)
         raise OSError("broken")
 
-    work, seen = Work(), list[Event]()
+    reading = RunReading(reader := Reader())
     with pytest.raises(OSError, match="broken"):
-        async with FollowedRun(work.bus, "r1", fail) as run:
-            seen += await read_all(run)
-    assert seen == [STARTED]
+        await reading.follow(fail)
+    assert reader.events == [STARTED]
+    assert reader.flushed == 1
 
 
 async def test_error_of_the_reader_ends_the_run() -> None:
@@ -108,26 +127,38 @@ async def test_error_of_the_reader_ends_the_run() -> None:
         async def flush(self) -> None:
             raise BrokenPipeError
 
-    work, reader = Work(), Broken()
+    reading = RunReading(reader := Broken())
     with pytest.raises(BrokenPipeError):
-        await RunReading(reader).read(FollowedRun(work.bus, "r1", work))
+        await reading.follow(Work(reading))
     assert reader.events == [STARTED, CANCELLED]
 
 
 async def test_final_writes_are_asked_for_after_all_earlier_events() -> None:
-    reader = Reader()
-    reading = RunReading(reader)
     writes: list[Write] = []
 
     async def work_without_a_pause() -> None:
-        work.publish(STARTED)
-        work.publish(TextDelta("a"))
-        ended = RunEnded("r1", Outcome.DONE)
-        writes.extend(reading.final_writes(ended, []))
-        work.publish(ended)
+        reading.publish(STARTED)
+        reading.publish(TextDelta("a"))
+        writes.extend(reading.final_writes(DONE, []))
+        reading.publish(DONE)
 
-    work = Work()
-    await reading.read(FollowedRun(work.bus, "r1", work_without_a_pause))
+    reading = RunReading(reader := Reader())
+    await reading.follow(work_without_a_pause)
     assert reader.before_end == [STARTED, TextDelta("a")]
     assert writes == [CompleteItem("m1")]
-    assert reader.events[-1] == RunEnded("r1", Outcome.DONE)
+    assert reader.events[-1] == DONE
+
+
+async def test_slow_reader_gets_joined_text_and_every_fact() -> None:
+    async def write_much() -> None:
+        for number in range(MANY):
+            reading.publish(TextDelta(f"{number} "))
+        reading.publish(Notice("slow"))
+        reading.publish(DONE)
+
+    reading = RunReading(reader := Reader())
+    await reading.follow(write_much)
+    assert len(reader.events) < MANY
+    text = "".join(event.text for event in reader.events if isinstance(event, TextDelta))
+    assert text == "".join(f"{number} " for number in range(MANY))
+    assert reader.events[-2:] == [Notice("slow"), DONE]

@@ -11,6 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from hermes.ports.ownership import WORKER_TTL, Leases
+from hermes.ports.store import Fence
 from hermes.schema.errors import SessionBusy
 from hermes.session.lease import RENEWALS, Lease, LeaseRenewer
 from hermes.store.sqlite import SqliteStore
@@ -69,7 +70,7 @@ async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
 
 @asynccontextmanager
 async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
-    lease = Lease(PatchedStore(store, **parts), "s1", "we/boot/1/1")  # type: ignore[arg-type]
+    lease = Lease(PatchedStore(store, **parts), "we/boot/1/1", Fence("s1", 0))  # type: ignore[arg-type]
     await lease.acquire()
     yield lease
 
@@ -82,7 +83,7 @@ async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
             ABOUT.set("the first turn")
             with lease_renewer.renewing(lease):
                 await beat(clock)
-        await lease_renewer.stop()
+        await lease_renewer.task.stop()
     assert leases.about == ["nobody"]
 
 
@@ -97,8 +98,8 @@ async def test_failed_renewal_task_is_logged_and_restarted(
             for _ in range(4):
                 await clock.advance(RENEW_INTERVAL)
             with pytest.raises(SessionBusy):
-                await store.leases.hold(lease.session, ELSEWHERE, WORKER_TTL)
-        await lease_renewer.stop()
+                await store.leases.hold(lease.fence.session, ELSEWHERE, WORKER_TTL)
+        await lease_renewer.task.stop()
     assert "no such time" in caplog.text
 
 
@@ -129,7 +130,7 @@ async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_memory_store(clock) as store:
         lease_renewer = LeaseRenewer(clock, WORKER_TTL)
-        leases = [Lease(store, f"s{number}", "we/boot/1/1") for number in range(3)]
+        leases = [Lease(store, "we/boot/1/1", Fence(f"s{number}", 0)) for number in range(3)]
         for lease in leases:
             await lease.acquire()
         lost = leases[1]
@@ -138,13 +139,13 @@ async def test_many_turns_share_one_renewal_task(tmp_path: Path) -> None:
                 group.start_soon(_hang, lease_renewer, lease)
             await beat(clock)
             assert clock.sleepers == 1
-            await store.leases.release(lost.session, lost.generation)
-            await store.leases.hold(lost.session, ELSEWHERE, WORKER_TTL)
+            await store.leases.release(lost.fence.session, lost.fence.generation)
+            await store.leases.hold(lost.fence.session, ELSEWHERE, WORKER_TTL)
             for _ in range(4):
                 await beat(clock)
             for lease in (leases[0], leases[2]):
                 with pytest.raises(SessionBusy):
-                    await store.leases.hold(lease.session, ELSEWHERE, WORKER_TTL)
+                    await store.leases.hold(lease.fence.session, ELSEWHERE, WORKER_TTL)
             assert [lease.lost for lease in leases] == [False, True, False]
             group.cancel_scope.cancel()
         await beat(clock)

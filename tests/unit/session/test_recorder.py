@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from hermes.bus.memory import MemoryBus
 from hermes.ports.store import (
     AppendMessage,
     BeginTurn,
@@ -41,7 +40,13 @@ from hermes.session.runner import Runner
 from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import ScriptedModel, answer_script
-from support.conversation import FakePlanner, PatchedStore, conversation_harness, fixed_price
+from support.conversation import (
+    FakePlanner,
+    PatchedStore,
+    conversation_harness,
+    fixed_price,
+    run_turn,
+)
 from support.turns import SCOPE, EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 
@@ -109,13 +114,12 @@ async def test_fact_is_committed_before_it_is_published() -> None:
             planner=FakePlanner(model, {tool.spec.name: tool for tool in tools}),
             price=fixed_price,
             profile="default",
-            bus=MemoryBus(),
         )
         turn = TurnRequest(
             session=harness.conversation.session, message=user_message("go"), new=True
         )
         with runner.observed_by(order.observe):
-            assert await runner.run(turn) is Outcome.DONE
+            assert await run_turn(runner, turn) is Outcome.DONE
     checks = [(one, needed_writes(one, order.seen[:at])) for at, one in enumerate(order.seen)]  # type: ignore[arg-type]
     assert [one for one, found in checks if not all(found)] == []
     assert sum(len(found) for _, found in checks) == 2 * 10 + 2 + 2
@@ -149,7 +153,7 @@ def broken_sink(
     own: bool = False,
 ) -> Emit:
     store = FullDisk()
-    lease = Lease(store, SCOPE.session, "somebody", 1)  # type: ignore[arg-type]
+    lease = Lease(store, "somebody", Fence(SCOPE.session, 1))  # type: ignore[arg-type]
     clock = FakeClock()
     partial_answers = PartialAnswerWriter(store, clock)  # type: ignore[arg-type]
     return Recorder(

@@ -11,6 +11,7 @@ from hermes.kit.failpoints import watch_failpoints
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
+from hermes.session.followed_run import RunReading
 from hermes.session.turn_request import TurnRequest
 from hermes.store.connection import Connection
 from hermes.store.database_file import open_writer
@@ -19,7 +20,7 @@ from hermes.store.sqlite import SqliteStore
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Script, answer_script
 from support.conversation import ConversationHarness
-from support.turns import FakeTool, assistant_message, tool_call, user_message
+from support.turns import EventRecorder, FakeTool, assistant_message, tool_call, user_message
 
 R = TypeVar("R")
 
@@ -75,14 +76,17 @@ class Counted:
             return asyncio.Task(work, loop=loop, **more)
 
         turn = TurnRequest(session=self._session, message=user_message(), new=new)
+        reading = RunReading(EventRecorder())
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(made)
         try:
             with watch_failpoints(reached):
-                assert await self._talk.runner.run(turn) is Outcome.DONE
+                await self._talk.runner.run(turn, reading)
         finally:
             loop.set_task_factory(None)
+        assert reading.ended is not None
+        assert reading.ended.outcome is Outcome.DONE
         return counts + (self._engine.errands - before)
 
     async def statements(self, *, new: bool = False) -> int:

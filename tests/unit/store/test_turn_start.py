@@ -36,8 +36,15 @@ def queue_item(message: User) -> QueueItem:
 def begin(
     first: AppendMessage | None = None, generation: int = 0, holder: str = HOLDER
 ) -> BeginTurn:
+    item = queue_item(first.message) if first is not None else None
     return BeginTurn(
-        session="s1", holder=holder, ttl=TTL, generation=generation, limit=10, first=first
+        session="s1",
+        holder=holder,
+        ttl=TTL,
+        generation=generation,
+        limit=10,
+        item=item,
+        first=first,
     )
 
 
@@ -51,7 +58,7 @@ async def test_lease_session_item_and_first_message_are_written_together(
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
+    started = await store.begin_turn(begin(first), opening)
     assert started.appended
     assert [one.key for one in started.waiting] == [hello.id]
     assert await texts(store) == ["hello"]
@@ -65,7 +72,7 @@ async def test_older_items_come_before_a_new_one(store: Store, clock: FakeClock)
     await store.queues.put(queue_item(old))
     first = AppendMessage("s1", "run_1", new, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(new)))
+    started = await store.begin_turn(begin(first), opening)
     assert not started.appended
     assert [one.key for one in started.waiting] == [old.id, new.id]
     assert await texts(store) == []
@@ -75,10 +82,10 @@ async def test_known_item_is_not_appended_again(store: Store, clock: FakeClock) 
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    started = await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
+    started = await store.begin_turn(begin(first), opening)
     fence = Fence("s1", started.generation)
     await store.commit(CompleteItem(hello.id), ReleaseLease("s1", started.generation), fence=fence)
-    again = await store.begin_turn(begin(first), EnqueueItem(queue_item(hello)))
+    again = await store.begin_turn(begin(first))
     assert not again.appended
     assert list(again.waiting) == []
     assert await texts(store) == ["hello"]
@@ -88,7 +95,7 @@ async def test_claimed_item_is_free_with_its_session(store: Store, clock: FakeCl
     hello = user_message("hello")
     first = AppendMessage("s1", "run_1", hello, clock.now())
     opening = OpenSession(session(clock, "s1"))
-    await store.begin_turn(begin(first), opening, EnqueueItem(queue_item(hello)))
+    await store.begin_turn(begin(first), opening)
     await clock.advance(31)
     found = await store.begin_turn(begin(holder=OTHER))
     assert [(one.key, one.attempts) for one in found.waiting] == [(hello.id, 1)]

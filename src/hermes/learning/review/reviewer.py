@@ -23,7 +23,7 @@ from hermes.learning.provenance import REVIEW_SOURCE
 from hermes.learning.review.triggers import DueReviews
 from hermes.ports.ledger import Change, Proposal
 from hermes.ports.model import Model
-from hermes.ports.store import ChangeSession, OpenSession, Store
+from hermes.ports.store import ChangeSession, Fence, OpenSession, Store
 from hermes.ports.tool import TextSources, Tool, ToolContext, ToolOutput
 from hermes.schema.errors import ToolError
 from hermes.schema.events import Event
@@ -152,7 +152,7 @@ class Reviewer:
     async def _run(self, session: Session, plan: Plan, asked: User) -> None:
         store, clock = self._deps.store, self._deps.clock
         await store.commit(OpenSession(session))
-        lease = Lease(store, session.id, self._holder)
+        lease = Lease(store, self._holder, Fence(session.id, 0))
         await lease.acquire()
         recorder = Recorder(
             store=store,
@@ -167,7 +167,8 @@ class Reviewer:
         try:
             await run_turn(plan, [asked], recorder.emit)
         finally:
-            await lease.release_now()
+            if lease.held:
+                await lease.release()
             ended = SessionChange(ended_at=clock.now(), end_reason=REVIEW_SOURCE)
             with anyio.CancelScope(shield=True):
                 await store.commit(ChangeSession(session.id, ended))

@@ -32,7 +32,7 @@ from hermes.store.memory import MemoryDatabase
 from hermes.testing.scripted_model import Script, ScriptedModel, answer_script
 from hermes.tools.memory import MemoryTool
 from hermes.tools.skills import SkillManage
-from support.conversation import HANGING_SCRIPT
+from support.conversation import HANGING_SCRIPT, run_turn
 from support.learning import (
     finished_reviews,
     learning_harness,
@@ -295,7 +295,7 @@ async def test_only_the_owners_turns_are_reviewed(
             role=role, principal="" if role is Role.OWNER else "telegram:5",
             source=source, no_tools=bare,
         )  # fmt: skip
-        await one.talk.runner.run(turn)
+        await run_turn(one.talk.runner, turn)
         await wait_for_reviews(one)
         assert len(one.talk.model.requests) == 1
 
@@ -308,7 +308,7 @@ async def test_turn_with_client_tools_is_not_reviewed(tmp_path: Path) -> None:
             new=True,
             client_tools=(ToolSpec("theirs", "A tool of theirs.", {"type": "object"}),),
         )
-        await one.talk.runner.run(turn)
+        await run_turn(one.talk.runner, turn)
         await wait_for_reviews(one)
         assert len(one.talk.model.requests) == 1
 
@@ -360,7 +360,7 @@ async def test_content_of_a_guest_becomes_a_proposal(tmp_path: Path) -> None:
             session=session, message=guest, new=True,
             role=Role.GUEST, principal="telegram:5",
         )  # fmt: skip
-        await one.talk.runner.run(turn)
+        await run_turn(one.talk.runner, turn)
         await one.talk.conversation.resume(session.id)
         await one.talk.submit("hello")
         await finished_reviews(one)

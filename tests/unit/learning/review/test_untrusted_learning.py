@@ -26,6 +26,7 @@ from hermes.session.turn_request import TurnRequest
 from hermes.subagents.child import BLOCKED_TOOLS
 from hermes.testing.scripted_model import Script, answer_script
 from hermes.tools.code.tool import CALLABLE_TOOLS
+from support.conversation import run_turn
 from support.learning import LearningHarness, learning_harness, make_call
 from support.turns import assistant_message, user_message
 
@@ -57,7 +58,7 @@ def by_message(trust: Trust) -> Carrier:
             session=session, message=message, new=True,
             role=role, principal="" if role is Role.OWNER else "telegram:5",
         )  # fmt: skip
-        await one.talk.runner.run(turn)
+        await run_turn(one.talk.runner, turn)
         await one.talk.conversation.resume(session.id)
         await one.talk.submit("Go on.")
 
@@ -228,7 +229,7 @@ async def test_present_person_is_asked_about_a_skill(tmp_path: Path) -> None:
         one.talk.planner.approvals = person = Refuses()
         session = one.talk.conversation.session
         turn = TurnRequest(session=session, message=user_message("go"), new=True, attended=True)
-        await one.talk.runner.run(turn)
+        await run_turn(one.talk.runner, turn)
         (wish,) = person.wishes
         assert POISON in wish.action
         assert "https://example.org" in wish.reason
