@@ -5,6 +5,7 @@ JSON, and `GET /emulator/calls` returns the log.
 """
 
 import random
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol, Self
@@ -31,7 +32,10 @@ class EmulatedPlatform(Protocol):
 
 
 class HttpEmulator:
-    """Serves a platform, and a `model` that a gateway can use."""
+    """Serves a platform, and a `model` that a gateway can use.
+
+    `unconfirmed` are the changes whose confirmation was lost, by their numbers in `changes`.
+    """
 
     def __init__(self, platform: EmulatedPlatform, routes: Sequence[web.RouteDef]) -> None:
         self.model = FakeModelServer()
@@ -46,7 +50,14 @@ class HttpEmulator:
         self._platform = platform
         self._changed = anyio.Event()
         self._unsure: set[str] = set()
+        self.unconfirmed: list[int] = []
+        self.faults: Counter[str] = Counter()
         platform.on_change = self.changed
+
+    @property
+    def changes(self) -> Sequence[object]:
+        """What the bot has posted, again at each change."""
+        return ()
 
     def changed(self) -> None:
         """Wake everything that waits for a change."""
@@ -92,7 +103,9 @@ class HttpEmulator:
             case CallFault.DROPPED:
                 return cut(request)
             case CallFault.LOST_REPLY:
+                before = len(self.changes)
                 perform()
+                self.unconfirmed += range(before, len(self.changes))
                 return cut(request)
 
     def _fault(self, name: str) -> CallFault:
@@ -102,6 +115,8 @@ class HttpEmulator:
         if unsure and name in self._unsure:
             fault = CallFault.NONE
         (self._unsure.add if unsure else self._unsure.discard)(name)
+        if fault is not CallFault.NONE:
+            self.faults[fault.name] += 1
         return fault
 
     async def _set_faults(self, request: web.Request) -> web.Response:

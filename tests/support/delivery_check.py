@@ -52,6 +52,8 @@ class DeliveryReport(Struct):
     lost: list[str] = field(default_factory=list[str])
     repeated: list[str] = field(default_factory=list[str])
     marked: int = 0
+    copies: list[str] = field(default_factory=list[str])
+    """The first words of marked posts that the platform had shown before."""
     misordered: list[str] = field(default_factory=list[str])
     misplaced: list[str] = field(default_factory=list[str])
     left_over: list[str] = field(default_factory=list[str])
@@ -75,10 +77,11 @@ class DeliveryReport(Struct):
     def __str__(self) -> str:
         return (
             f"{self.asked} asked, {self.answered} answered, {len(self.reported)} skipped, "
-            f"{len(self.parked)} parked in the outbox; "
-            f"{len(self.lost)} lost, {len(self.repeated)} doubled unmarked, {self.marked} marked "
-            f"copies, {len(self.misordered)} inverted, {len(self.misplaced)} strayed, "
-            f"{len(self.left_over)} progress posts left over, {self.unknown} more without receipt"
+            f"{len(self.parked)} parked in the outbox; {len(self.lost)} lost, "
+            f"{len(self.repeated)} doubled unmarked, {self.marked} marked, "
+            f"{len(self.copies)} of them copies, {len(self.misordered)} inverted, "
+            f"{len(self.misplaced)} strayed, {len(self.left_over)} progress posts left over, "
+            f"{self.unknown} more without receipt"
         )
 
 
@@ -198,6 +201,8 @@ class _ChatCheck:
                 self._stale_post(post)
             return
         self._report.marked += marked
+        if marked and pieces[0] in self._seen:
+            self._report.copies.append(pieces[0])
         for piece in pieces:
             if piece in self._seen and not marked:
                 self._report.repeated.append(f"{self._place}: {piece}")
@@ -325,6 +330,24 @@ def check_outbox(database: Path, spoken: Sequence[WrittenMessage] = ()) -> Outbo
         if answered[chat] != received[chat]
     ]
     return outbox
+
+
+def unknown_outcomes(database: Path) -> set[str]:
+    """Return the pieces of answers that a killed process was sending, from its outbox."""
+    connection = connect(database, READ_ONLY)
+    try:
+        rows = connection.execute(
+            "SELECT body, attempts + (state = 1) FROM queue_items "
+            "WHERE queue LIKE 'outbox:%' AND state < 2"
+        ).fetchall()
+    finally:
+        connection.close()
+    pieces: set[str] = set()
+    for body, attempts in rows:
+        message = msgspec.json.decode(bytes(body), type=OutboxMessage)
+        if int(str(attempts)) > message.known:
+            pieces.update(answered_pieces(PlatformPost("", "", "", message.text), {}))
+    return pieces
 
 
 def _questions(rows: Sequence[StoredMessage]) -> list[str]:

@@ -1,6 +1,7 @@
 """Ask questions on an emulated platform while its gateway is killed, and check the answers."""
 
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -12,12 +13,12 @@ from msgspec import Struct, structs
 from support.chat_platform.state import FakePlatform, PlatformPost, WrittenMessage
 from support.delivery_check import (
     UNSETTLED,
-    DeliveryReport,
     answered_pieces,
     check_delivery,
     check_outbox,
     check_stored_questions,
     question_name,
+    unknown_outcomes,
 )
 from support.failpoints import failpoints
 from support.gateway_instances import (
@@ -32,6 +33,24 @@ M = TypeVar("M")
 
 MAX_WAITING = 300
 """More would not be answered in the time of one process, because of the platforms' limits."""
+
+ON_THE_WAY = ("actor", "delivery", "intake", "recorder", "recovery", "runner", "sessions", "writer")
+"""What a message passes; failpoints elsewhere would let a process answer everything first."""
+
+
+class Kill(Struct, frozen=True):
+    """The process dies when it passes this failpoint for the `nth` time."""
+
+    place: str
+    nth: int
+
+
+THREE_KILLS = (
+    Kill("intake.after_store", 60),
+    Kill("delivery.after_send", 90),
+    Kill("recorder.after_message", 120),
+)
+"""An update is stored but not acknowledged; a post has no receipt; a turn is under way."""
 
 
 class Said(Struct, frozen=True):
@@ -73,6 +92,8 @@ class KillRun(Generic[M]):
         self._handled = 0
         self._names: set[str] = set()
         self._seen: set[str] = set()
+        self._doubtful: set[str] = set()
+        self._started_at = time.monotonic()
 
     def add(self, one: Said) -> None:
         self.said.append(one)
@@ -109,8 +130,21 @@ class KillRun(Generic[M]):
             await anyio.sleep(POLL_INTERVAL)
         instance.end()
 
-    async def judge(self, posts: Iterable[PlatformPost], keys: Mapping[str, str]) -> DeliveryReport:
-        """Compare what was asked with `posts` and the store; `keys` are sessions by chat."""
+    def note_kill(self) -> None:
+        """Remember what the process was sending when it was killed."""
+        self._doubtful |= unknown_outcomes(self._database)
+
+    async def judge(
+        self,
+        posts: Iterable[PlatformPost],
+        keys: Mapping[str, str],
+        unconfirmed: Sequence[M] = (),
+    ) -> str:
+        """Compare what was asked with `posts` and the store, and return the counts.
+
+        `keys` are sessions by chat. Copies are allowed of what a killed process was sending, and of
+        the posts that the platform left `unconfirmed`.
+        """
         truth = FakePlatform()
         truth.written += [
             WrittenMessage(one.text, self._account, one.chat, one.person, one.text)
@@ -120,9 +154,16 @@ class KillRun(Generic[M]):
         report = check_delivery(truth, check_outbox(self._database).parked)
         wrong = await check_stored_questions(self._database, truth.written, keys)
         report.check()
+        lost = {piece for one in unconfirmed for piece in answered_pieces(self._read(one), {})}
+        if unexpected := {*report.copies} - self._doubtful - lost:
+            wrong.append(f"copies without a reason: {sorted(unexpected)}")
         if wrong:
             raise AssertionError(wrong)
-        return report
+        seconds = time.monotonic() - self._started_at
+        return (
+            f"{report}; {len(self._doubtful)} were being sent at a kill, {len(unconfirmed)} "
+            f"posts unconfirmed; {seconds:.0f} s"
+        )
 
 
 async def run_with_kills(
@@ -132,21 +173,41 @@ async def run_with_kills(
     ask: Callable[[int], Awaitable[None]],
     *,
     updates: int,
-    kills: int,
-    seed: int,
+    kills: Sequence[Kill],
+    listening: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Ask in `kills` parts; in each the gateway dies at a place that the seed chooses."""
-    chance = random.Random(seed)  # noqa: S311 - must be repeatable
-    places = sorted(failpoints())
-    for number in range(kills):
-        await ask(updates * (number + 1) // kills - len(run.said))
-        plan = structs.replace(spec, die_at=chance.choice(places), nth=chance.randrange(1, 60))
-        if not (await run_instance(plan, run.kill, start)).killed:
+    """Ask in parts; in each the gateway dies.
+
+    If `listening` waits until the gateway listens, two thirds of a part are asked then.
+    """
+    for number, kill in enumerate(kills, 1):
+        share = updates * number // len(kills) - len(run.said)
+        before = share // 3 if listening else share
+        await ask(before)
+
+        async def act(instance: GatewayInstance, more: int = share - before) -> None:
+            if listening:
+                await instance.wait_ready()
+                await listening()
+                await ask(more)
+            await run.kill(instance)
+
+        plan = structs.replace(spec, die_at=kill.place, nth=kill.nth)
+        if not (await run_instance(plan, act, start)).killed:
             raise AssertionError("The gateway ended by itself.")
+        run.note_kill()
+        await ask(updates * number // len(kills) - len(run.said))
         if run.waiting > MAX_WAITING:
             await run_instance(spec, run.end, start)
     if (await run_instance(spec, run.end, start)).report is None:
         raise AssertionError("The last gateway did not end in order.")
+
+
+def drawn_kills(number: int, seed: int) -> list[Kill]:
+    """So many kills at places that the seed chooses."""
+    chance = random.Random(seed)  # noqa: S311 - must be repeatable
+    places = [name for name in sorted(failpoints()) if name.partition(".")[0] in ON_THE_WAY]
+    return [Kill(chance.choice(places), chance.randrange(1, 60)) for _ in range(number)]
 
 
 def write_home(

@@ -43,9 +43,9 @@ GROUP_BURST = 4
 class _Bucket:
     """Token bucket: a burst, then one call every `1 / rate` seconds."""
 
-    def __init__(self, rate: float, burst: float = 1.0) -> None:
+    def __init__(self, rate: float, burst: float) -> None:
         self._each = 1 / rate
-        self._more = max(burst, rate) - 1
+        self._more = max(burst, 1.0) - 1
         """Calls that may immediately follow the first one."""
         self._next = float("-inf")
 
@@ -73,7 +73,7 @@ class _Buckets:
         self._buckets: OrderedDict[str | Address, _Bucket] = OrderedDict()
 
     def get(self, key: str | Address, rate: float, burst: float) -> _Bucket:
-        bucket = self._buckets.pop(key, None) or _Bucket(rate, burst)
+        bucket = self._buckets.pop(key, None) or _Bucket(rate, max(burst, rate))
         self._buckets[key] = bucket
         if len(self._buckets) > MAX_CHATS:
             self._buckets.popitem(last=False)
@@ -86,7 +86,7 @@ class RateLimiter:
     def __init__(self, clock: Clock, caps: ChannelCapabilities) -> None:
         self._clock = clock
         self._caps = caps
-        self._all = _Bucket(caps.rate) if caps.rate else None
+        self._all = _Bucket(caps.rate, caps.burst or caps.rate) if caps.rate else None
         self._chats, self._reactions, self._typing = _Buckets(), _Buckets(), _Buckets()
         self._progress_line = anyio.Lock()
         self._quiet_until = float("-inf")

@@ -288,6 +288,7 @@ class ChannelCapabilities(Struct, frozen=True):
     groups: bool = False
     async_delivery: bool = True  # can deliver messages after the turn has ended
     rate: float = 0.0  # messages per second in total; 0 is unlimited
+    burst: float = 0.0  # messages that may be sent at once; 0: as many as in a second
     chat_rate: float = 0.0  # messages per second to one chat; 0 is unlimited
     group_rate: float = 0.0  # the same for groups, if they have another limit
     group_prefix: str = ""  # prefix of group ids; only needed for `group_rate`

@@ -1,71 +1,37 @@
 """Check what the emulator shows: each question answered once, in order, in its own chat."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from emulators.slack.mrkdwn import shown_text
+from emulators.slack.server import SlackServer
 from emulators.slack.state import EmulatedMessage, EmulatedSlack
-from support.chat_platform.state import FakePlatform, PlatformPost, WrittenMessage
-from support.delivery_check import answered_pieces, question_name
+from support.chat_platform.state import PlatformPost
 from support.gateway_process import GatewaySpec
-from support.kill_run import write_home
+from support.kill_run import KillRun, write_home
 
 ACCOUNT = "slack"
 
 
-class Said(Struct, frozen=True):
-    """A question that somebody asked."""
+def kill_run(server: SlackServer, database: Path) -> KillRun[EmulatedMessage]:
+    return KillRun(
+        account=ACCOUNT,
+        server=server,
+        changes=server.slack.changes,
+        read=lambda message: _post("", message),
+        database=database,
+    )
 
-    chat: str
-    person: str
-    text: str
 
-
-def as_platform(slack: EmulatedSlack, said: Sequence[Said]) -> FakePlatform:
-    """The questions and posts in the form that `check_delivery` reads."""
-    platform = FakePlatform()
-    platform.written += [
-        WrittenMessage(slack.workspace.bot, ACCOUNT, one.chat, one.person, one.text) for one in said
-    ]
+def own_posts(slack: EmulatedSlack) -> Iterator[PlatformPost]:
+    """What the bot has written."""
     for chat in slack.channels:
         for message in slack.posts(chat):
-            post = _post(chat, message)
-            platform.posts[post.id] = post
-    return platform
+            yield _post(chat, message)
 
 
 def _post(chat: str, message: EmulatedMessage) -> PlatformPost:
     return PlatformPost(f"{chat}/{message.id}", ACCOUNT, chat, shown_text(message))
-
-
-class WaitingQuestions:
-    """The questions that are not answered yet."""
-
-    def __init__(self, slack: EmulatedSlack) -> None:
-        self._slack = slack
-        self._read = 0
-        self._names: set[str] = set()
-        self._seen: set[str] = set()
-
-    def add(self, said: Said) -> None:
-        self._names.add(question_name(said.text))
-
-    @property
-    def count(self) -> int:
-        self.all_answered()
-        return len(self._names)
-
-    def give_up(self, names: Sequence[str]) -> None:
-        self._names.difference_update(names)
-
-    def all_answered(self) -> bool:
-        for message in self._slack.changes[self._read :]:
-            self._seen.update(answered_pieces(_post("", message), {}))
-        self._read = len(self._slack.changes)
-        self._names -= self._seen
-        return not self._names
 
 
 def slack_home(

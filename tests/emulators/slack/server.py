@@ -1,23 +1,17 @@
 """Serve the emulated Slack over HTTP and websockets, with rate limits and faults."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-import anyio
 import msgspec
 from aiohttp import web
 
+from emulators.http_emulator import HttpEmulator
 from emulators.slack.limits import RateLimits
 from emulators.slack.methods import ApiError, Call, Methods
 from emulators.slack.socket_mode import SocketMode
-from emulators.slack.state import EmulatedSlack, Json, table
-from hermes.kit.http_server import shut_down_server
-from hermes.testing.fake_openai.server import listen
-from support.chat_platform.model import FakeModelServer
-from support.chat_platform.state import CallFault
+from emulators.slack.state import EmulatedMessage, EmulatedSlack, Json, table
 
-LOOPBACK = "127.0.0.1"
-MAX_BODY = 128 * 1024 * 1024
 BROKEN_RULES = frozenset(
     {"invalid_arguments", "invalid_blocks", "invalid_blocks_format", "invalid_name", "missing_args",
      "missing_argument", "msg_blocks_too_long", "msg_too_long", "no_text", "not_allowed_token_type",
@@ -26,7 +20,7 @@ BROKEN_RULES = frozenset(
 """Calls that an app must not make; other refusals depend on what others do."""
 
 
-class SlackServer:
+class SlackServer(HttpEmulator):
     """Serves `slack`, and a `model` that a gateway can use.
 
     `throttled` refuses all posts with that many seconds to wait, `failing` methods with an error;
@@ -38,17 +32,23 @@ class SlackServer:
         self.slack = slack
         self.sockets = SocketMode(slack, self.changed)
         self.limits = RateLimits(slack.clock)
-        self.model = FakeModelServer()
         self.throttled = 0.0
         self.failing: dict[str, str] = {}
         self.login_page = False
-        self.calls: list[str] = []
         self.violations: list[str] = self.sockets.violations
         self._methods = Methods(slack, self.sockets)
-        self.runner = web.AppRunner(self.app(), handler_cancellation=True, shutdown_timeout=0.5)
-        self._changed = anyio.Event()
-        self._unsure: set[str] = set()
-        slack.on_change = self.changed
+        routes = [
+            web.get("/link/", self.sockets.handle),
+            web.get("/files-pri/{id}/{name}", self._download),
+            web.post("/upload/{id}", self._upload),
+            web.post("/response/{id}", self._respond),
+            web.route("*", "/api/{method}", self._handle),
+        ]
+        super().__init__(slack, routes)
+
+    @property
+    def changes(self) -> Sequence[EmulatedMessage]:
+        return self.slack.changes
 
     @property
     def api_url(self) -> str:
@@ -65,34 +65,12 @@ class SlackServer:
         self._methods.socket_url = f"{url.replace('http', 'ws', 1)}/link/"
         self._methods.upload_url = f"{url}/upload"
 
-    def changed(self) -> None:
-        """Wake everything that waits for a change."""
-        self._changed.set()
-        self._changed = anyio.Event()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await self._changed.wait()
-
     async def connected(self) -> None:
         await self.until(lambda: bool(self.sockets.open))
 
     async def acknowledged(self) -> None:
         """Wait until the app has confirmed all envelopes."""
         await self.until(lambda: not self.sockets.unacknowledged())
-
-    async def stop_listening(self) -> None:
-        await shut_down_server(self.runner)
-
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=MAX_BODY)
-        app.router.add_get("/link/", self.sockets.handle)
-        app.router.add_get("/files-pri/{id}/{name}", self._download)
-        app.router.add_post("/upload/{id}", self._upload)
-        app.router.add_post("/response/{id}", self._respond)
-        app.router.add_route("*", "/api/{method}", self._handle)
-        app.router.add_routes(self.model.routes())
-        return app
 
     async def _download(self, request: web.Request) -> web.Response:
         """Files need the token and the scope `files:read`; else the login page is shown."""
@@ -134,7 +112,7 @@ class SlackServer:
             self._check_failing(method)
             if (wait := self._wait(workspace.token, method, args)) > 0:
                 return _limited(wait)
-            return self._with_faults(request, method, Call(workspace, args), headers)
+            return await self._respond_to(request, method, Call(workspace, args), headers)
         except ApiError as error:
             return _json(error.body, headers)
 
@@ -149,21 +127,18 @@ class SlackServer:
             return 0.0
         return self.limits.count(token, method, str(args.get("channel", "")))
 
-    def _with_faults(
+    async def _respond_to(
         self, request: web.Request, method: str, call: Call, headers: dict[str, str]
     ) -> web.StreamResponse:
-        match self._fault(method):
-            case CallFault.NONE:
-                return _json(self._perform(method, call), headers)
-            case CallFault.REFUSED:
-                raise ApiError("invalid_arguments")
-            case CallFault.THROTTLED:
-                return _limited(1.0)
-            case CallFault.DROPPED:
-                return _cut(request)
-            case CallFault.LOST_REPLY:
-                self._perform(method, call)
-                return _cut(request)
+        if not method.startswith("chat."):
+            return _json(self._perform(method, call), headers)
+        return await self.with_faults(
+            request,
+            method,
+            lambda: _json(self._perform(method, call), headers),
+            refused=_json(ApiError("invalid_arguments").body, headers),
+            throttled=_limited(1.0),
+        )
 
     def _perform(self, method: str, call: Call) -> Json:
         """Raises `ApiError`. A text that is truncated breaks a rule, too."""
@@ -176,17 +151,6 @@ class SlackServer:
         if "response_metadata" in done and "messages" in table(done["response_metadata"]):
             self.violations.append(f"{method}: {done['response_metadata']}")
         return done
-
-    def _fault(self, method: str) -> CallFault:
-        """Two unknown outcomes in a row would make the gateway give the answer up."""
-        if not method.startswith("chat."):
-            return CallFault.NONE
-        fault = self.slack.faults.draw(self.slack.chance)
-        unsure = fault in {CallFault.DROPPED, CallFault.LOST_REPLY}
-        if unsure and method in self._unsure:
-            fault = CallFault.NONE
-        (self._unsure.add if unsure else self._unsure.discard)(method)
-        return fault
 
 
 def _token(request: web.Request, method: str, args: Json) -> str:
@@ -217,15 +181,8 @@ def _json(body: object, headers: dict[str, str], status: int = 200) -> web.Respo
     return web.Response(status=status, body=msgspec.json.encode(body), headers=headers)
 
 
-def _cut(request: web.Request) -> web.StreamResponse:
-    if request.transport is not None:
-        request.transport.abort()
-    return web.Response()
-
-
 @asynccontextmanager
 async def serve_slack(slack: EmulatedSlack, *, port: int = 0) -> AsyncGenerator[SlackServer]:
     """Serve the emulator on loopback during the block; port 0 picks a free one."""
-    server = SlackServer(slack)
-    async with listen(server.runner, LOOPBACK, port) as server.url:
+    async with SlackServer(slack).serving(port) as server:
         yield server

@@ -1,6 +1,6 @@
 """Serve the emulated Bot API over HTTP, with long polling and webhooks."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -11,7 +11,7 @@ from msgspec import structs
 
 from emulators.http_emulator import HttpEmulator, cut, json_response
 from emulators.telegram.methods import ApiError, Call, Methods, UploadedFile
-from emulators.telegram.state import EmulatedBot, EmulatedTelegram, Json
+from emulators.telegram.state import EmulatedBot, EmulatedMessage, EmulatedTelegram, Json
 
 MAX_WAIT = 50
 MAX_CONNECTIONS = 40
@@ -42,6 +42,10 @@ class TelegramServer(HttpEmulator):
         self.reject_markup = False
         self.failing: dict[str, ApiError] = {}
         self._methods = Methods(telegram)
+
+    @property
+    def changes(self) -> Sequence[EmulatedMessage]:
+        return self.telegram.changes
 
     async def acknowledged(self) -> None:
         """Wait until the bot has confirmed all updates."""

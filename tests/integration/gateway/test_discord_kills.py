@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,17 +12,17 @@ from emulators.discord.server import serve_discord
 from support.chat_platform.state import FaultRates
 from support.discord import TOKEN, emulator
 from support.gateway_instances import GatewayInstance, fork_server, run_instance
-from support.kill_run import Said, run_with_kills
+from support.kill_run import THREE_KILLS, Kill, Said, drawn_kills, run_with_kills
 from support.profile_gateway import session_key_of
 
-PEOPLE = [str(number) for number in range(1001, 1041)]
+PEOPLE = [str(number) for number in range(1001, 1061)]
 CHANNELS = 5
 FAULTS = FaultRates(
-    repeated=0.3, shuffled=True, throttled=0.01, dropped=0.01, lost_reply=0.01, cut_poll=0.02
+    repeated=0.3, shuffled=True, throttled=0.02, dropped=0.01, lost_reply=0.01, cut_poll=0.02
 )
 
 
-async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
+async def killed_run(folder: Path, updates: int, kills: Sequence[Kill], seed: int) -> str:
     chance = random.Random(seed)  # noqa: S311 - must be repeatable
     discord = emulator(seed=seed)
     async with serve_discord(discord) as server, fork_server(folder) as start:
@@ -61,21 +61,22 @@ async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
 
         await run_instance(spec, greet, start)
         discord.faults = FAULTS
-        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills, seed=seed)
+        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills)
     keys = {chat: session_key_of("discord", chat, "") for chat in direct.values()}
     verdict = await run.judge(own_posts(discord), keys)
     assert server.violations == []
     return (
-        f"{updates} updates, {kills} kills: {verdict}; {gateway.identified} sessions, "
+        f"Discord, {updates} updates, {len(kills)} kills: {verdict}; "
+        f"{gateway.identified} sessions, "
         f"{gateway.resumed} resumed, {gateway.invalidated} refused; {len(server.calls)} calls, "
-        f"{server.limits.refused} over the limit"
+        f"{server.limits.refused} over the limit, {dict(server.faults)}"
     )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_repeated_kills_lose_nothing_on_discord(tmp_path: Path) -> None:
-    sys.stdout.write(await killed_run(tmp_path, updates=150, kills=2, seed=1))
+    sys.stdout.write(await killed_run(tmp_path, updates=500, kills=THREE_KILLS, seed=1))
 
 
 @pytest.mark.soak
@@ -83,4 +84,4 @@ async def test_repeated_kills_lose_nothing_on_discord(tmp_path: Path) -> None:
 async def test_thirty_kills_lose_nothing_on_discord(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
-    prove(await killed_run(tmp_path, updates=5_000, kills=30, seed=2))
+    prove(await killed_run(tmp_path, updates=5_000, kills=drawn_kills(30, 2), seed=2))

@@ -3,7 +3,7 @@
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,14 @@ from emulators.qqbot.state import EmulatedQq, openid
 from support.chat_platform.state import FaultRates
 from support.delivery_check import answered_pieces
 from support.gateway_instances import GatewayInstance, fork_server, run_instance
-from support.kill_run import Said, run_with_kills
+from support.kill_run import Kill, Said, drawn_kills, run_with_kills
 from support.profile_gateway import session_key_of
 
 PEOPLE = [openid(number) for number in range(1001, 1041)]
 FAULTS = FaultRates(repeated=0.3, throttled=0.01, dropped=0.01, lost_reply=0.01)
 
 
-async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
+async def killed_run(folder: Path, updates: int, kills: Sequence[Kill], seed: int) -> str:
     chance = random.Random(seed)  # noqa: S311 - must be repeatable
     qq = EmulatedQq(seed=seed)
     # Only replies: messages that are none would use up the few of a month.
@@ -48,18 +48,18 @@ async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
 
         await run_instance(spec, greet, start)
         qq.faults = FAULTS
-        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills, seed=seed)
+        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills)
     keys = {person: session_key_of("qqbot", person, "") for person in PEOPLE}
     verdict = await run.judge(own_posts(qq), keys)
     shown = Counter(piece for post in own_posts(qq) for piece in answered_pieces(post, {}))
     assert max(shown.values()) == 1, "QQ recognizes a reply that is sent again by its number"
-    return f"{updates} updates, {kills} kills: {verdict}; {len(server.logins)} logins"
+    return f"QQ, {updates} updates, {len(kills)} kills: {verdict}; {len(server.logins)} logins"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_repeated_kills_lose_nothing_on_qq(tmp_path: Path) -> None:
-    sys.stdout.write(await killed_run(tmp_path, updates=80, kills=2, seed=1))
+    sys.stdout.write(await killed_run(tmp_path, updates=80, kills=drawn_kills(2, 1), seed=1))
 
 
 @pytest.mark.soak
@@ -67,4 +67,4 @@ async def test_repeated_kills_lose_nothing_on_qq(tmp_path: Path) -> None:
 async def test_thirty_kills_lose_nothing_on_qq(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
-    prove(await killed_run(tmp_path, updates=5_000, kills=30, seed=2))
+    prove(await killed_run(tmp_path, updates=5_000, kills=drawn_kills(30, 2), seed=2))

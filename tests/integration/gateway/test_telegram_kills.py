@@ -2,7 +2,7 @@
 
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,18 +13,18 @@ from emulators.telegram.server import serve_telegram
 from hermes.kit.clock import SystemClock
 from support.chat_platform.state import FaultRates
 from support.gateway_instances import fork_server
-from support.kill_run import Said, run_with_kills
+from support.kill_run import THREE_KILLS, Kill, Said, drawn_kills, run_with_kills
 from support.profile_gateway import session_key_of
 from support.telegram import TOKEN, emulator
 
-PRIVATE = range(1001, 1061)
+PRIVATE = range(1001, 1101)
 GROUPS = range(-100_005, -100_000)
 FAULTS = FaultRates(
-    repeated=0.3, shuffled=True, throttled=0.01, dropped=0.01, lost_reply=0.01, cut_poll=0.05
+    repeated=0.3, shuffled=True, throttled=0.02, dropped=0.01, lost_reply=0.01, cut_poll=0.05
 )
 
 
-async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
+async def killed_run(folder: Path, updates: int, kills: Sequence[Kill], seed: int) -> str:
     chance = random.Random(seed)  # noqa: S311 - must be repeatable
     limits = FloodLimits(SystemClock())
     telegram = emulator(faults=FAULTS, seed=seed, limits=limits)
@@ -42,17 +42,21 @@ async def killed_run(folder: Path, updates: int, kills: int, seed: int) -> str:
                 telegram.say(chat, text, person=person)
                 run.add(Said(str(chat), str(person), text))
 
-        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills, seed=seed)
+        await run_with_kills(run, spec, start, ask, updates=updates, kills=kills)
     keys = {str(chat): session_key_of("telegram", str(chat), "") for chat in PRIVATE}
-    verdict = await run.judge(own_posts(telegram), keys)
+    unconfirmed = [server.changes[number] for number in server.unconfirmed]
+    verdict = await run.judge(own_posts(telegram), keys, unconfirmed)
     calls = server.calls.count("sendMessage")
-    return f"{updates} updates, {kills} kills: {verdict}; {calls} sends, {limits.refused} refused"
+    return (
+        f"Telegram, {updates} updates, {len(kills)} kills: {verdict}; {calls} sends, "
+        f"{limits.refused} over the limit, {dict(server.faults)}"
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(280)
 async def test_repeated_kills_lose_nothing_on_telegram(tmp_path: Path) -> None:
-    sys.stdout.write(await killed_run(tmp_path, updates=200, kills=3, seed=1))
+    sys.stdout.write(await killed_run(tmp_path, updates=500, kills=THREE_KILLS, seed=1))
 
 
 @pytest.mark.soak
@@ -60,4 +64,4 @@ async def test_repeated_kills_lose_nothing_on_telegram(tmp_path: Path) -> None:
 async def test_thirty_kills_lose_nothing_on_telegram(
     tmp_path: Path, prove: Callable[[str], None]
 ) -> None:
-    prove(await killed_run(tmp_path, updates=5_000, kills=30, seed=2))
+    prove(await killed_run(tmp_path, updates=5_000, kills=drawn_kills(30, 2), seed=2))

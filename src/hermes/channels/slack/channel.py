@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import partial
 
 import anyio
+from msgspec import structs
 
 from hermes.channels.account import BadToken, account_options, check_address
 from hermes.channels.connection import LastSeen, first_error
@@ -68,6 +69,7 @@ class SlackChannel:
         self,
         *,
         name: str,
+        caps: ChannelCapabilities,
         web: WebAccess,
         app_api: Callable[[], WebApi],
         workspaces: Workspaces,
@@ -79,7 +81,7 @@ class SlackChannel:
         clock: Clock,
         unreadable: UnreadableUpdates,
     ) -> None:
-        self.caps: ChannelCapabilities = MANIFEST.caps
+        self.caps = caps
         self._name = name
         self._web = web
         self._app_api = app_api
@@ -287,8 +289,10 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
             position=position,
             commands=[name for name, _ in deps.commands],
         )
+        workspaces = len(bot_tokens(deps))
         yield SlackChannel(
             name=deps.name,
+            caps=structs.replace(MANIFEST.caps, rate=MANIFEST.caps.rate * workspaces),
             web=web,
             app_api=lambda: make_api(app_token(deps)),
             workspaces=Workspaces(partial(bot_tokens, deps), make_api, position),

@@ -16,6 +16,7 @@ MAX_PAUSES = 10_000
 LIMITED = "Slack is limiting requests."
 _TIER_2, _TIER_3 = 20, 50
 PER_MINUTE: Mapping[str, int] = {
+    "chat.postMessage": 270,
     "chat.update": _TIER_3,
     "reactions.add": _TIER_3,
     "reactions.remove": _TIER_2,
@@ -25,7 +26,7 @@ PER_MINUTE: Mapping[str, int] = {
     "conversations.open": _TIER_3,
     "users.conversations": _TIER_3,
 }
-"""The documented tiers of the methods that are called often."""
+"""The documented tiers of the methods that are called often; "several hundred" posts."""
 
 
 class RateLimits:

@@ -64,9 +64,9 @@ MANIFEST = ChannelManifest(
     caps=ChannelCapabilities(
         max_text=4096,
         groups=True,
-        # With a burst of the same size: at most 24 in any second. Telegram allows 30, but delayed
-        # calls may arrive together.
-        rate=12.0,
+        # At most 25 in any second. Telegram allows 30, but delayed calls may arrive together.
+        rate=20.0,
+        burst=5.0,
         chat_rate=1.0,
         group_rate=20 / 60,
         group_prefix="-",
