@@ -1,7 +1,7 @@
 """Read one model answer: its kind, its calls, and whether it claims changes that did not happen."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 
 import msgspec
@@ -15,7 +15,17 @@ from hermes.ports.model import Model, ModelDelta, ModelRequest
 from hermes.ports.tool import Tool
 from hermes.schema.errors import ModelError
 from hermes.schema.events import StreamReset, TextDelta
-from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, Trust, Usage, User
+from hermes.schema.messages import (
+    Assistant,
+    Result,
+    Stop,
+    Text,
+    ToolCall,
+    Trust,
+    Usage,
+    User,
+    text_of,
+)
 from hermes.schema.tools import PROXY_TOOL, Effect
 
 MAX_BAD_ANSWERS = 3
@@ -40,7 +50,7 @@ def classify_answer(answer: Assistant) -> AnswerKind:
         return AnswerKind.CALLS
     if answer.stop is Stop.LENGTH:
         return AnswerKind.CUT_OFF
-    return AnswerKind.FINAL if answer.text.strip() else AnswerKind.EMPTY
+    return AnswerKind.FINAL if text_of(answer).strip() else AnswerKind.EMPTY
 
 
 def runnable_calls(answer: Assistant) -> list[ToolCall]:
@@ -56,34 +66,23 @@ def nudge(name: str) -> User:
     return User(new_id("msg"), (Text(prompt_text(name)),), Trust.PROGRAM)
 
 
-class ReceivedAnswer(Struct):
-    """The part of an answer that was received so far."""
+def no_answer(model: Model) -> ModelError:
+    return ModelError(f"{model.name} ended its stream without an answer.", hint="Try again.")
 
-    _model: Model
-    _texts: list[str] = []
-    answer: Assistant | None = None
 
-    def add(self, delta: ModelDelta) -> None:
+def partial_answer(model: Model, deltas: Sequence[ModelDelta]) -> Assistant | None:
+    """Return the text that may already have been shown, as a cancelled answer."""
+    texts: list[str] = []
+    for delta in deltas:
         if isinstance(delta, TextDelta):
-            self._texts.append(delta.text)
+            texts.append(delta.text)
         elif isinstance(delta, StreamReset):
-            self._texts.clear()
-
-    def whole(self) -> Assistant:
-        """Return the complete answer. Raises `ModelError` if there is none."""
-        if self.answer is None:
-            raise ModelError(
-                f"{self._model.name} ended its stream without an answer.", hint="Try again."
-            )
-        return self.answer
-
-    def partial(self) -> Assistant | None:
-        """Return the complete answer, or the text that may already have been shown."""
-        text = "".join(self._texts)
-        if self.answer is not None or not text.strip():
-            return self.answer
-        model, parts = self._model, (Text(text),)
-        return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)
+            texts.clear()
+    text = "".join(texts)
+    if not text.strip():
+        return None
+    parts = (Text(text),)
+    return Assistant(new_id("msg"), parts, Stop.CANCELLED, Usage(), model.name, model.provider)
 
 
 async def ask_model(model: Model, request: ModelRequest) -> Assistant:

@@ -21,7 +21,6 @@ from hermes.schema.messages import (
     Text,
     ToolCall,
     Trust,
-    Usage,
     User,
 )
 from hermes.schema.tools import ToolSpec
@@ -90,31 +89,41 @@ class History(Sequence[Message]):
 
     @property
     def memory_bytes(self) -> int:
-        """Memory used by its text in bytes; each message is measured once."""
-        self._bytes += sum(map(_memory_bytes, self._messages[self._measured :]))
+        """Memory used by its text in bytes, also by text that is only shown to people.
+
+        Each message is measured once.
+        """
+        for message in self._messages[self._measured :]:
+            for part in message.parts:
+                match part:
+                    case Text(text):
+                        self._bytes += getsizeof(text)
+                    case Reasoning(text, signature):
+                        self._bytes += getsizeof(text) + getsizeof(signature or "")
+                    case ToolCall(args=args, broken=broken):
+                        self._bytes += getsizeof(bytes(args)) + getsizeof(broken)
+                    case Media():
+                        pass
+            if isinstance(message, Result):
+                self._bytes += getsizeof(message.shown)
         self._measured = len(self._messages)
         return self._bytes
 
     def valid(self) -> list[Message]:
-        if self._validated < len(self._messages):
-            for message in _pair_results(self._messages[self._validated :], self.call_ids):
-                self._take(message)
-            self._validated = len(self._messages)
-        return list(self._valid)
-
-    def _take(self, message: Message) -> None:
-        last = self._valid[-1] if self._valid else None
-        match last, message:
-            case User(), User():
-                self._valid[-1] = join_users(last, message)
-            case Assistant(), Assistant():
-                parts, usage = (*last.parts, *message.parts), last.usage + message.usage
-                self._valid[-1] = replace(message, parts=parts, usage=usage)
-            case None, Assistant() | Result():
-                opening = User("msg_opening", (Text(_OPENING),), Trust.PROGRAM)
-                self._valid += [opening, message]
-            case _:
-                self._valid.append(message)
+        valid, added = self._valid, self._messages[self._validated :]
+        for message in _pair_results(added, self.call_ids) if added else ():
+            match valid[-1] if valid else None, message:
+                case User() as last, User():
+                    valid[-1] = join_users(last, message)
+                case Assistant() as last, Assistant():
+                    parts, usage = (*last.parts, *message.parts), last.usage + message.usage
+                    valid[-1] = replace(message, parts=parts, usage=usage)
+                case None, Assistant() | Result():
+                    valid += [User("msg_opening", (Text(_OPENING),), Trust.PROGRAM), message]
+                case _:
+                    valid.append(message)
+        self._validated = len(self._messages)
+        return list(valid)
 
 
 def _size(message: Message) -> int:
@@ -123,24 +132,6 @@ def _size(message: Message) -> int:
         for part in message.parts
         if not isinstance(part, Media)
     )
-
-
-def _memory_bytes(message: Message) -> int:
-    """Includes text that is only shown to people."""
-    texts: list[str | bytes] = []
-    for part in message.parts:
-        match part:
-            case Text(text):
-                texts.append(text)
-            case Reasoning(text, signature):
-                texts += [text, signature or ""]
-            case ToolCall(args=args, broken=broken):
-                texts += [bytes(args), broken]
-            case Media():
-                pass
-    if isinstance(message, Result):
-        texts.append(message.shown)
-    return sum(map(getsizeof, texts))
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -300,7 +291,7 @@ def join_users(first: User, second: User) -> User:
     return User(first.id, (*first.parts, *second.parts), trust)
 
 
-_CHARACTERS_PER_TOKEN = 4
+CHARACTERS_PER_TOKEN = 4
 """A rough average."""
 _MESSAGE_TOKENS = 8
 """Overhead of a message in addition to its text."""
@@ -358,12 +349,12 @@ def message_tokens(message: Message) -> int:
     size = 0
     for part in message.parts:
         if isinstance(part, Media):
-            size += _IMAGE_TOKENS * _CHARACTERS_PER_TOKEN
+            size += _IMAGE_TOKENS * CHARACTERS_PER_TOKEN
         elif isinstance(part, ToolCall):
             size += len(part.name) + len(bytes(part.args))
         else:
             size += len(part.text)
-    return _MESSAGE_TOKENS + size // _CHARACTERS_PER_TOKEN
+    return _MESSAGE_TOKENS + size // CHARACTERS_PER_TOKEN
 
 
 def total_tokens(messages: Iterable[Message]) -> int:
@@ -371,32 +362,9 @@ def total_tokens(messages: Iterable[Message]) -> int:
 
 
 def tool_tokens(specs: Sequence[ToolSpec]) -> int:
-    return sum(_MESSAGE_TOKENS + spec.characters // _CHARACTERS_PER_TOKEN for spec in specs)
+    return sum(_MESSAGE_TOKENS + spec.characters // CHARACTERS_PER_TOKEN for spec in specs)
 
 
 def request_tokens(system: str, specs: Sequence[ToolSpec], messages: Sequence[Message]) -> int:
-    tokens = len(system) // _CHARACTERS_PER_TOKEN + tool_tokens(specs)
+    tokens = len(system) // CHARACTERS_PER_TOKEN + tool_tokens(specs)
     return tokens + total_tokens(messages) if messages else tokens
-
-
-class TokenGauge(Struct):
-    """How full the window is: the provider's last count plus an estimate of what came since.
-
-    Sizes are those of the history, in characters.
-    """
-
-    _counted: int
-    _size: int = 0
-
-    def set_count(self, usage: Usage, size: int) -> None:
-        """Set the provider's count for a history of this size, including the answer."""
-        if usage.input:
-            self._counted = usage.input + usage.output
-            self._size = size
-
-    def reset(self, fixed: int) -> None:
-        """Discard the count, because the request has changed."""
-        self._counted, self._size = fixed, 0
-
-    def tokens(self, size: int) -> int:
-        return self._counted + max(size - self._size, 0) // _CHARACTERS_PER_TOKEN

@@ -16,16 +16,17 @@ from hermes.agent.answers import (
     MAX_BAD_ANSWERS,
     NOTHING_CHANGED,
     AnswerKind,
-    ReceivedAnswer,
     TurnEffects,
     claims_change,
     classify_answer,
+    no_answer,
     nudge,
+    partial_answer,
     runnable_calls,
 )
 from hermes.agent.history import (
+    CHARACTERS_PER_TOKEN,
     History,
-    TokenGauge,
     has_content,
     open_calls,
     request_tokens,
@@ -37,7 +38,7 @@ from hermes.agent.provenance import UntrustedContent
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner, failed_result
 from hermes.kit.tasks import cancelled_from_outside
 from hermes.ports.approvals import TurnSuspended
-from hermes.ports.model import UNCONSTRAINED, ModelRequest
+from hermes.ports.model import UNCONSTRAINED, ModelDelta, ModelRequest
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.turn import Emit
 from hermes.schema.errors import ContextTooLong, HermesError, ModelError, PolicyRefused, UsageError
@@ -52,7 +53,7 @@ from hermes.schema.events import (
     TextDelta,
     ToolStarted,
 )
-from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Usage, User
+from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Usage, User, text_of
 from hermes.schema.tools import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -121,23 +122,20 @@ class _BaseTurn(Generic[AnyPlan]):
             await self._emit(event)
 
     async def _begin(self, messages: Sequence[User]) -> None:
-        started = RunStarted(self._plan.scope.run, self._plan.scope.session)
-        new = not self._history
-        await self.emit_facts(started, *map(MessageAdded, messages))
+        scope, hooks, past = self._plan.scope, self._plan.hooks, self._history.size
+        with anyio.CancelScope(shield=True):
+            await self._emit(RunStarted(scope.run, scope.session))
+            for message in messages:
+                await self._add_message(message)
         if not messages:
             self._untrusted.resume(self._history)
-        for message in messages:
-            self._remember(message)
-        if (hooks := self._plan.hooks) is not None and messages:
-            context = await hook_message(hooks, self._plan.scope, messages, new=new)
+        elif hooks is not None:
+            context = await hook_message(hooks, scope, messages, new=not past)
             if context is not None:
                 await self._add_message(context)
 
     async def _add_message(self, message: Message) -> None:
         await self.emit_facts(MessageAdded(message))
-        self._remember(message)
-
-    def _remember(self, message: Message) -> None:
         self._history.add(message)
         self._untrusted.add(message)
 
@@ -165,9 +163,12 @@ class _Turn(_BaseTurn[Plan]):
         self._specs = [plan.tools[name].spec for name in sorted(listed)]
         self._specs += plan.client_tools
         self._system = plan.system
-        self._token_gauge = TokenGauge(
-            request_tokens(self._system, self._specs, plan.prefill) if plan.compact else 0
-        )
+        self._tokens = 0
+        """Of the request without its last messages: the provider's count, or an estimate."""
+        if plan.compact is not None:
+            self._tokens = request_tokens(self._system, self._specs, plan.prefill)
+        self._counted_size = 0
+        """Characters of the history that `_tokens` contains."""
         can_change_files = any(tool.spec.changes_files for tool in plan.tools.values())
         self._effects = TurnEffects(plan.tools, can_change_files)
         self._too_long = 0
@@ -267,19 +268,21 @@ class _Turn(_BaseTurn[Plan]):
             if self._plan.check_spend is not None:
                 await self._plan.check_spend()
             await self._compact()
-            request = self._request(specs)
-            received = ReceivedAnswer(self._plan.model)
+            request, model = self._request(specs), self._plan.model
+            answer: Assistant | None = None
+            shown: list[ModelDelta] = []
             try:
-                async with self._plan.model.stream(request) as chunks:
+                async with model.stream(request) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Assistant):
-                            received.answer = chunk
+                            answer = chunk
                             break
-                        received.add(chunk)
+                        shown.append(chunk)
                         await self._emit(chunk)
-                answer = received.whole()
+                if answer is None:
+                    raise no_answer(model)  # noqa: TRY301 - what was shown is stored
             except BaseException as error:
-                await self._keep_partial(received)
+                await self._keep_partial(answer or partial_answer(model, shown))
                 self._too_long += isinstance(error, ContextTooLong)
                 if not isinstance(error, ContextTooLong) or self._too_long > MAX_TOO_LONG:
                     raise
@@ -293,7 +296,7 @@ class _Turn(_BaseTurn[Plan]):
         effects, constraints = self._effects, self._plan.constraints
         if not effects.can_change_files or effects.others or constraints != UNCONSTRAINED:
             return answer
-        if classify_answer(answer) is not AnswerKind.FINAL or not claims_change(answer.text):
+        if classify_answer(answer) is not AnswerKind.FINAL or not claims_change(text_of(answer)):
             return answer
         if effects.files and await self._plan.files_changed() is not False:
             return answer
@@ -305,14 +308,14 @@ class _Turn(_BaseTurn[Plan]):
         """Compact the history if needed. False if nothing changed."""
         if self._plan.compact is None:
             return False
-        tokens = self._token_gauge.tokens(self._history.size)
-        need = CompactionNeed(tokens, self._emit, rejected)
+        added = max(self._history.size - self._counted_size, 0) // CHARACTERS_PER_TOKEN
+        need = CompactionNeed(self._tokens + added, self._emit, rejected)
         system = await self._plan.compact(self._history, need)
         if system is None:
             return False
         self._system = system
-        fixed = request_tokens(self._system, self._specs, self._plan.prefill)
-        self._token_gauge.reset(fixed)
+        self._tokens = request_tokens(self._system, self._specs, self._plan.prefill)
+        self._counted_size = 0
         return True
 
     def _request(self, specs: Sequence[ToolSpec]) -> ModelRequest:
@@ -330,9 +333,9 @@ class _Turn(_BaseTurn[Plan]):
             constraints=plan.constraints,
         )
 
-    async def _keep_partial(self, received: ReceivedAnswer) -> None:
+    async def _keep_partial(self, partial: Assistant | None) -> None:
         """Keep the part of a failed answer that was already shown."""
-        if partial := received.partial():
+        if partial is not None:
             answer = await self._add_answer(partial)
             await self._skip_calls(answer.calls, "the turn was interrupted before this call")
 
@@ -341,7 +344,9 @@ class _Turn(_BaseTurn[Plan]):
             answer = with_unique_call_ids(answer, set(self._history.call_ids))
         self.usage += answer.usage
         await self._add_message(answer)
-        self._token_gauge.set_count(answer.usage, self._history.size)
+        if answer.usage.input:
+            self._tokens = answer.usage.input + answer.usage.output
+            self._counted_size = self._history.size
         return answer
 
 
@@ -410,8 +415,8 @@ class _RuntimeTurn(_BaseTurn[RuntimePlan]):
         self._untrusted.tool_used(call.name)
         return results[0]
 
-    def _remember(self, message: Message) -> None:
-        super()._remember(message)
+    async def _add_message(self, message: Message) -> None:
+        await super()._add_message(message)
         if isinstance(message, Assistant):
             self.usage += message.usage
             self.steps += 1

@@ -8,7 +8,7 @@ import anyio
 from aiohttp import web
 from msgspec import Struct
 
-from hermes.agent.answers import ReceivedAnswer
+from hermes.agent.answers import no_answer
 from hermes.agent.history import History
 from hermes.api.chat_objects import ChatRequest
 from hermes.api.errors import invalid
@@ -93,14 +93,15 @@ class SideCall(Struct, frozen=True):
         ended = RunEnded(run, Outcome.CANCELLED, "Interrupted.", "cancelled")
         try:
             await _check_spend(app, self.session)
-            received = ReceivedAnswer(model)
+            answer: Assistant | None = None
             async with model.stream(self.request) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, Assistant):
-                        received.answer = chunk
+                        answer = chunk
                         break
                     publish(chunk)
-            answer = received.whole()
+            if answer is None:
+                raise no_answer(model)
             with anyio.CancelScope(shield=True):
                 await _record_usage(app, self.session, answer)
             publish(MessageAdded(answer))

@@ -14,6 +14,7 @@ from hermes.config.home import Home
 from hermes.config.schema import Config
 from hermes.config.sections.models import AuxiliarySlot
 from hermes.kit.clock import Clock
+from hermes.models.auth_file import AuthFile
 from hermes.models.discovery import find_local_servers, list_models
 from hermes.models.key_pool import KeyPool
 from hermes.models.providers import PROVIDERS, ModelProfile
@@ -82,7 +83,7 @@ class ModelSelector:
         self._start_flags = given
         self._built: dict[ModelOverrides, ResilientModel] = {}
         self._fallback_notes: dict[tuple[str, str], str] = {}
-        self._pool = KeyPool(home.auth, clock)
+        self._pool = KeyPool(AuthFile(home.auth), clock)
 
     async def find(self) -> Model:
         """The model of a new session. Raises `ConfigError` if there is none."""

@@ -22,11 +22,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
+    monotonic = staticmethod(time.monotonic)
+
     def now(self) -> datetime:
         return datetime.now(UTC)
-
-    def monotonic(self) -> float:
-        return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         import anyio  # noqa: PLC0415 - not needed to read the clock

@@ -5,6 +5,7 @@ import random
 import secrets
 import socket
 import time
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,7 @@ _WORKER_PARTS = 5
 def process_id() -> str:
     """`host/boot.pids/pid/start`: a reused pid has a different start time."""
     pid = os.getpid()
-    return f"{socket.gethostname()}/{_boot()}.{_pid_namespace()}/{pid}/{_start(pid)}"
+    return f"{socket.gethostname()}/{'.'.join(_boot_and_pids())}/{pid}/{_start(pid)}"
 
 
 def new_worker_id() -> str:
@@ -68,31 +69,28 @@ def is_surely_dead(holder: str) -> bool:
     boot, _, pids = place.partition(".")
     if host != socket.gethostname() or not pid.isdecimal():
         return False
-    if boot != _boot():
+    boot_here, pids_here = _boot_and_pids()
+    if boot != boot_here:
         return True
     # A container may share host name and boot id, but not the pid namespace.
-    return pids == _pid_namespace() and _start(int(pid)) != start
+    return pids == pids_here and _start(int(pid)) != start
 
 
 def shares_boot(holder: str) -> bool:
     """Whether it ran in this boot, so that its monotonic clock is comparable."""
     place = holder.partition("/")[2].partition("/")[0]
-    return place.partition(".")[0] == _boot() != "unknown"
+    return place.partition(".")[0] == _boot_and_pids()[0] != "unknown"
 
 
 @cache
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"
-
-
-def _pid_namespace() -> str:
-    try:
-        return str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return "unknown"
+def _boot_and_pids() -> tuple[str, str]:
+    """The ids of this boot, and of the namespace of pids."""
+    boot = pids = "unknown"
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with suppress(OSError):
+        pids = str(Path("/proc/self/ns/pid").stat().st_ino)
+    return boot, pids
 
 
 def _start(pid: int) -> str:

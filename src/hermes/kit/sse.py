@@ -29,25 +29,33 @@ class SseReader(Struct):
     def feed(self, data: bytes) -> list[SseEvent]:
         if self._held_cr or b"\r" in data:
             data = self._plain_line_ends(data)
-        if self._begun and not self._rest and data.endswith(b"\n\n"):
-            # Fast path: most reads contain whole events.
-            return _parsed(data[:-2].split(b"\n\n"))
-        # Search new bytes only, so that a large event in small chunks stays cheap.
-        searched = max(len(self._rest) - 1, 0)
-        self._rest += data
-        if not self._begun and self._rest:
-            if len(self._rest) < len(_BOM) and _BOM.startswith(self._rest):
-                return []
-            self._begun = True
-            searched = 0
-            self._rest = self._rest.removeprefix(_BOM)
         blocks: list[bytes] = []
-        if self._rest.find(b"\n\n", searched) >= 0:
-            *blocks, rest = bytes(self._rest).split(b"\n\n")
-            self._rest = bytearray(rest)
-        if len(self._rest) > self.limit:
-            raise SseTooLong(f"an event is larger than {self.limit:,} bytes")
-        return _parsed(blocks)
+        if self._begun and not self._rest and data.endswith(b"\n\n"):
+            # Most reads contain whole events.
+            blocks = data[:-2].split(b"\n\n")
+        else:
+            # Search new bytes only, so that a large event in small chunks stays cheap.
+            searched = max(len(self._rest) - 1, 0)
+            self._rest += data
+            if not self._begun and self._rest:
+                if len(self._rest) < len(_BOM) and _BOM.startswith(self._rest):
+                    return []
+                self._begun = True
+                searched = 0
+                self._rest = self._rest.removeprefix(_BOM)
+            if self._rest.find(b"\n\n", searched) >= 0:
+                *blocks, rest = bytes(self._rest).split(b"\n\n")
+                self._rest = bytearray(rest)
+            if len(self._rest) > self.limit:
+                raise SseTooLong(f"an event is larger than {self.limit:,} bytes")
+        events: list[SseEvent] = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                # Most events are one line.
+                events.append(SseEvent(block[6:]))
+            elif (event := _parse(block)) is not None:
+                events.append(event)
+        return events
 
     def close(self) -> list[SseEvent]:
         """The last event of a stream without a final blank line."""
@@ -63,17 +71,6 @@ class SseReader(Struct):
         if self._held_cr:
             data = data[:-1]
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-
-
-def _parsed(blocks: list[bytes]) -> list[SseEvent]:
-    events: list[SseEvent] = []
-    for block in blocks:
-        if block.startswith(b"data: ") and b"\n" not in block:
-            # Fast path: most events are one line.
-            events.append(SseEvent(block[6:]))
-        elif (event := _parse(block)) is not None:
-            events.append(event)
-    return events
 
 
 def _parse(block: bytes) -> SseEvent | None:

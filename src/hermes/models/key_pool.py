@@ -159,13 +159,12 @@ class AuthFileCooldowns(Struct):
             self._file.add_cooldown(self._provider, key, cooldown, now)
 
 
-class KeyPool:
+class KeyPool(Struct):
     """Reads the keys in `auth.json`, and renews logins that are about to expire."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._file = AuthFile(path)
-        self._clock = clock
-        self._expires_at = math.inf
+    _file: AuthFile
+    _clock: Clock
+    _expires_at: float = math.inf
 
     @property
     def is_expiring(self) -> bool:

@@ -132,9 +132,11 @@ class _Resolver(Struct, frozen=True):
     def target(self, selection: ModelSelection) -> ModelTarget:
         if not (selection.provider or selection.base_url):
             selection = self._split_model(selection)
-        custom = self._custom(selection.provider)
-        if custom is not None:
-            return self._custom_target(custom, selection)
+        name = selection.provider
+        if self.settings.custom_providers or name.startswith("custom:"):
+            custom = self._custom(name)
+            if custom is not None:
+                return self._custom_target(custom, selection)
         provider = self._provider(selection)
         if provider is None:
             return self._local_target(selection)
@@ -198,13 +200,16 @@ class _Resolver(Struct, frozen=True):
             from hermes.models.embedded.weights import embedded_target  # noqa: PLC0415 - rarely needed
 
             return embedded_target(self.settings, selection.model, selection.source)
-        url = normalize_url(selection.base_url or self._url(provider))
+        settings = self.settings
+        own_url = next(filter(None, map(self.env, provider.url_env)), provider.base_url)
+        url = normalize_url(selection.base_url or own_url)
         if not host_of(url):
             raise ConfigError(
                 "the provider 'custom' needs an address",
                 hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
-        keys, key_env = self._keys(provider, selection, url)
+        is_own = host_of(url) == host_of(normalize_url(own_url))
+        keys, key_env = self._keys(provider, selection, url, is_own=is_own)
         local = provider.local or is_local(url)
         if not keys and not local and provider is not CUSTOM:
             raise ConfigError(
@@ -212,9 +217,22 @@ class _Resolver(Struct, frozen=True):
                 hint=f"Set it with `hermes config set {key_env} <key>`, "
                 "or choose another provider: hermes model",
             )
+        extra: Mapping[str, Any] = {}
+        if settings.service_tier and provider.name == "openai":
+            extra = {"service_tier": settings.service_tier}
+        elif settings.ollama_num_ctx and provider.name == "ollama":
+            extra = {"options": {"num_ctx": settings.ollama_num_ctx}}
         chosen = structs.replace(selection, model=selection.model or provider.default_model)
-        target = self._target_at(url, provider.name, provider, chosen, (keys, key_env), local=local)
-        return structs.replace(target, extra=self._extra(provider), headers=provider.headers)
+        target = self._target_at(
+            url,
+            provider.name,
+            provider,
+            chosen,
+            (keys, key_env),
+            idle=provider.idle,
+            local=local,
+        )
+        return structs.replace(target, extra=extra, headers=provider.headers)
 
     def _custom_target(self, custom: CustomProvider, selection: ModelSelection) -> ModelTarget:
         if custom.name in self.settings.disabled:
@@ -228,13 +246,12 @@ class _Resolver(Struct, frozen=True):
             stores_responses=custom.keeps_responses or selection.stores_responses,
         )
         target = self._target_at(
-            url, custom.name, provider_at(url), chosen, keys, local=is_local(url)
+            url, custom.name, provider_at(url), chosen, keys, idle=None, local=is_local(url)
         )
         return structs.replace(
             target,
             window=custom.models.get(target.model) or custom.context_length or target.window,
             extra=custom.extra_body,
-            idle=self._idle(CUSTOM, local=target.local),
             min_interval=custom.rate_limit_delay,
             verify=custom.ssl_verify,
             ca_file=custom.ssl_ca_cert,
@@ -248,6 +265,7 @@ class _Resolver(Struct, frozen=True):
         selection: ModelSelection,
         keys: tuple[tuple[str, ...], str],
         *,
+        idle: float | None,
         local: bool,
     ) -> ModelTarget:
         """Return what all targets have in common; `provider` is whose API the server speaks."""
@@ -270,7 +288,7 @@ class _Resolver(Struct, frozen=True):
                 images=profile.images if settings.images is None else settings.images,
             ),
             api_mode=mode,
-            idle=self._idle(provider, local=local),
+            idle=settings.local_idle if local else settings.remote_idle or idle or 120.0,
             connect=settings.connect_timeout,
             local=local,
             source=selection.source or "auto",
@@ -311,41 +329,32 @@ class _Resolver(Struct, frozen=True):
         )
 
     def _keys(
-        self, provider: Provider, selection: ModelSelection, url: str = ""
+        self,
+        provider: Provider,
+        selection: ModelSelection,
+        url: str = "",
+        *,
+        is_own: bool = False,
     ) -> tuple[tuple[str, ...], str]:
         """Return the keys, and the variable they came from or should be set in.
 
         If a key is set for another address, only that key is used there: the pool belongs to
         the provider's own address.
         """
-        pool = self.settings.pools.get(pool_name(provider.name, url), ())
-        own = host_of(url) == host_of(normalize_url(self._url(provider)))
+        pools = self.settings.pools
+        pool = pools.get(pool_name(provider.name, url), ()) if pools else ()
         # The pool of a custom address belongs to its host.
-        if (selection.api_key or selection.key_env) and not own and provider is not CUSTOM:
+        if (selection.api_key or selection.key_env) and not is_own and provider is not CUSTOM:
             pool = ()
         if selection.api_key:
             return (*split_keys(selection.api_key), *pool), selection.key_env
         # The key set with OPENAI_BASE_URL is sent to that host only.
-        default_names = provider.key_env if own or provider is not CUSTOM else ()
+        default_names = provider.key_env if is_own or provider is not CUSTOM else ()
         names = (selection.key_env,) if selection.key_env else default_names
         for name in names:
             if keys := tuple(key for key, _ in env_keys(self.env, name)):
                 return (*keys, *pool), name
         return pool, names[0] if names else ""
-
-    def _url(self, provider: Provider) -> str:
-        return next(filter(None, map(self.env, provider.url_env)), provider.base_url)
-
-    def _idle(self, provider: Provider, *, local: bool) -> float:
-        if local:
-            return self.settings.local_idle
-        return self.settings.remote_idle or provider.idle or 120.0
-
-    def _extra(self, provider: Provider) -> Mapping[str, Any]:
-        if self.settings.service_tier and provider.name == "openai":
-            return {"service_tier": self.settings.service_tier}
-        size = self.settings.ollama_num_ctx
-        return {"options": {"num_ctx": size}} if size and provider.name == "ollama" else {}
 
 
 def first_chat_model(models: Mapping[str, int | None]) -> str:

@@ -16,7 +16,7 @@ from hermes.models.settings import (
     ModelOverrides,
     ModelSettings,
 )
-from hermes.models.urls import has_password, host_of, redacted_url
+from hermes.models.urls import host_of, redacted_url
 from hermes.schema.errors import ConfigError
 
 _AUTO = {"", "auto"}
@@ -191,7 +191,7 @@ def configured_keys(
 
 def check_keys(url: str, keys: Sequence[str], key_env: str) -> None:
     """Raise `ConfigError` for keys that cannot be sent; the message contains no secrets."""
-    if keys and has_password(url):
+    if keys and "@" in url.partition("://")[2].partition("/")[0]:
         raise ConfigError(
             f"the address {redacted_url(url)} contains a password, but a key is set as well",
             hint="Only one of them can be sent: remove the name and password from base_url.",

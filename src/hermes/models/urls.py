@@ -36,11 +36,6 @@ def is_local(url: str) -> bool:
     return bool(_LOCAL_HOST.fullmatch(re.sub(r":\d+$", "", host_of(url))))
 
 
-def has_password(url: str) -> bool:
-    """Return whether the URL contains a user name or password."""
-    return "@" in url.partition("://")[2].partition("/")[0]
-
-
 def redacted_url(url: str) -> str:
     """Return the URL without secrets, for display."""
     url = re.sub(r"(?<=://)[^/?#]*@", f"{MASK}@", url)

@@ -132,7 +132,7 @@ def final_text(messages: Sequence[Message]) -> str:
             case Assistant():
                 if pieces and message.stop is not Stop.LENGTH:
                     break
-                pieces.append(message.text)
+                pieces.append(text_of(message))
             case User(trust=Trust.PROGRAM):
                 continue
             case User() | Result():

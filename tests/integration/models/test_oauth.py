@@ -251,7 +251,7 @@ async def test_pool_renews_and_knows_the_next_expiry(file: AuthFile):
     clock = FakeClock()
     expiring(file, clock)
     async with login_server() as one:
-        pool = KeyPool(file.path, clock)
+        pool = KeyPool(AuthFile(file.path), clock)
         settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": one.login}))
     assert settings.pools == {"nous": ("a1",)}
     assert not pool.is_expiring
@@ -311,7 +311,7 @@ async def test_failed_renewal_does_not_block_other_providers(file: AuthFile):
     gone = DeviceLogin(
         device_url="http://127.0.0.1:9/d", token_url="http://127.0.0.1:9/t", client_id="c"
     )
-    pool = KeyPool(file.path, clock)
+    pool = KeyPool(AuthFile(file.path), clock)
     settings = await pool.with_renewed_keys(ModelSettings(logins={"nous": gone}))
     assert settings.pools == {"nous": ("old",)}
     assert not pool.is_expiring

@@ -1,17 +1,28 @@
 """Compaction thresholds, budgets and token estimates."""
 
+from typing import Any
+
 from hermes.agent.history import (
     CompactionLimits,
-    TokenGauge,
+    History,
     compaction_threshold,
     message_tokens,
     min_tail_messages,
     summary_budget,
     tail_budget,
 )
+from hermes.agent.plan import CompactionNeed
+from hermes.ports.tool import ToolContext
 from hermes.schema.messages import Media, Text, Usage, User
+from hermes.testing.scripted_model import answer_script
 from support.cases import cases
-from support.turns import assistant_message, tool_call, user_message
+from support.turns import (
+    FakeTool,
+    assistant_message,
+    run_scripted_turn,
+    tool_call,
+    user_message,
+)
 
 
 @cases(
@@ -59,13 +70,27 @@ def test_message_tokens_count_every_part() -> None:
     assert message_tokens(User("m", (Media("0" * 64, "image/png"), Text("see")))) > 1_500
 
 
-def test_token_gauge_adds_an_estimate_to_the_provider_count() -> None:
-    gauge = TokenGauge(1_000)
-    assert gauge.tokens(4_000) == 2_000
-    gauge.set_count(Usage(input=5_000, output=100), 4_400)
-    assert gauge.tokens(4_400) == 5_100
-    assert gauge.tokens(8_400) == 6_100
-    gauge.set_count(Usage(), 9_000)
-    assert gauge.tokens(8_400) == 6_100
-    gauge.reset(900)
-    assert gauge.tokens(400) == 1_000
+async def test_window_use_is_the_provider_count_and_an_estimate_of_what_came_since() -> None:
+    needs: list[int] = []
+
+    async def compact(history: History, need: CompactionNeed) -> str | None:
+        needs.append(need.tokens)
+        return "Be brief." if len(needs) == 3 else None
+
+    async def look(_: dict[str, Any], __: ToolContext) -> str:
+        return "x" * 400
+
+    await run_scripted_turn(
+        [assistant_message(tool_call("look", at=1), usage=Usage(input=5_000, output=100))],
+        [assistant_message(tool_call("look", at=2))],
+        [assistant_message(tool_call("look", at=3))],
+        answer_script("Fine."),
+        tools=[FakeTool("look", look)],
+        compact=compact,
+    )
+    estimated, counted, uncounted, compacted = needs
+    assert counted == 5_100 + 401 // 4
+    call = len('{"at":1}') + 1
+    assert uncounted == 5_100 + (2 * 401 + call) // 4
+    everything = 6 + 3 * (401 + call)
+    assert compacted == estimated - 6 // 4 + everything // 4

@@ -163,7 +163,7 @@ async def test_unwritable_file_is_only_logged(tmp_path: Path):
 
 
 def test_pool_is_added_to_the_settings(file: AuthFile):
-    pool = KeyPool(file.path, FakeClock())
+    pool = KeyPool(AuthFile(file.path), FakeClock())
     assert pool.with_keys(ModelSettings()) == ModelSettings()
     file.add("openai", key("sk-1"), NOW)
     assert pool.with_keys(ModelSettings()).pools == {"openai": ("sk-1",)}

@@ -40,22 +40,7 @@ def build_prompt(facts: PromptFacts) -> str:
 
     Cached, so that equal sessions share one string.
     """
-    parts = [
-        facts.soul.strip() or prompt_text("identity"),
-        prompt_text("work"),
-        facts.skills.strip(),
-        _environment(facts),
-        facts.extra.strip(),
-        facts.project.strip(),
-        facts.memory.strip(),
-        # Only the date: a time would invalidate the provider's prompt cache.
-        f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}",
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _environment(facts: PromptFacts) -> str:
-    lines = [
+    environment = [
         _ENVIRONMENT_HEADING,
         "",
         f"- Machine: {facts.system}",
@@ -63,13 +48,24 @@ def _environment(facts: PromptFacts) -> str:
         f"- Working directory: {facts.workspace} (relative paths start here)",
     ]
     if facts.commands:
-        lines.append(
+        environment.append(
             f"- {facts.commands}. The file tools work on this machine; use the terminal to read"
             " and change files there."
         )
     if facts.profile != "default":
-        lines.append(f"- Your profile: {facts.profile}")
-    return "\n".join(lines)
+        environment.append(f"- Your profile: {facts.profile}")
+    parts = [
+        facts.soul.strip() or prompt_text("identity"),
+        prompt_text("work"),
+        facts.skills.strip(),
+        "\n".join(environment),
+        facts.extra.strip(),
+        facts.project.strip(),
+        facts.memory.strip(),
+        # Only the date: a time would invalidate the provider's prompt cache.
+        f"{_STARTED}{facts.today:%A, %Y-%m-%d}\nModel: {facts.model}\nProvider: {facts.provider}",
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def section_sizes(prompt: str) -> dict[str, int]:

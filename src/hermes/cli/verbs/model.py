@@ -18,6 +18,7 @@ from hermes.config.home import ensure_home
 from hermes.kit.clock import SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean
+from hermes.models.auth_file import AuthFile
 from hermes.models.embedded.download import format_size
 from hermes.models.embedded.weights import weights_catalog
 from hermes.models.key_pool import KeyPool
@@ -46,7 +47,7 @@ def run(args: Namespace, context: CliContext) -> int:
 async def _show_or_choose(args: Namespace, context: CliContext) -> int:
     home, env, clock = context.home(), context.profile_env(), SystemClock()
     configured = model_settings(context.load_config().config)
-    settings = with_embedded_models(KeyPool(home.auth, clock).with_keys(configured), home)
+    settings = with_embedded_models(KeyPool(AuthFile(home.auth), clock).with_keys(configured), home)
     selector = ModelSelector(home, env, configured, open_blobs(home), clock)
     try:
         if args.name:

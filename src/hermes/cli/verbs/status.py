@@ -27,6 +27,7 @@ from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import plural
 from hermes.learning.ledger import Ledger
+from hermes.models.auth_file import AuthFile
 from hermes.models.key_pool import KeyPool
 from hermes.models.resolver import NoModelChosen, NoProviderConfigured, resolve_models
 from hermes.models.settings import ModelOverrides
@@ -135,7 +136,9 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
         if name == NO_MODEL:
             await selector.resolve(ModelOverrides())
         else:
-            resolve_models(KeyPool(home.auth, clock).with_keys(model_settings(config)), env.get)
+            resolve_models(
+                KeyPool(AuthFile(home.auth), clock).with_keys(model_settings(config)), env.get
+            )
     except (NoProviderConfigured, NoModelChosen) as error:
         # A name without configuration comes from a local server.
         if name != NO_MODEL:

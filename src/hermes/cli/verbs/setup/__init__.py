@@ -24,6 +24,7 @@ from hermes.kit.clock import SystemClock
 from hermes.kit.hosts import parse_host
 from hermes.kit.terminal_text import single_line
 from hermes.kit.text import did_you_mean, plural
+from hermes.models.auth_file import AuthFile
 from hermes.models.discovery import (
     LIST_TIMEOUT,
     check_listed,
@@ -99,7 +100,7 @@ def set_up(args: Namespace, context: CliContext) -> None:
     ensure_home(home)
     env = context.profile_env()
     configured = model_settings(context.load_config().config)
-    settings = KeyPool(home.auth, SystemClock()).with_keys(configured)
+    settings = KeyPool(AuthFile(home.auth), SystemClock()).with_keys(configured)
     setup = _SetupContext(args, home, env, settings, dialog)
     if copied and settings.default:
         context.print("To choose another model: hermes setup")
