@@ -43,15 +43,11 @@ from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.turn import Emit
 from hermes.schema.errors import ContextTooLong, HermesError, ModelError, PolicyRefused, UsageError
 from hermes.schema.events import (
-    Event,
     MessageAdded,
     Outcome,
-    QuestionAnswered,
-    QuestionAsked,
     RunEnded,
     RunStarted,
     TextDelta,
-    ToolStarted,
 )
 from hermes.schema.messages import Assistant, Message, Result, Text, ToolCall, Usage, User, text_of
 from hermes.schema.tools import ToolSpec
@@ -89,7 +85,7 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
             raise
         log.exception("the turn was cancelled from inside")
     finally:
-        await turn.emit_facts(
+        await emit(
             RunEnded(
                 plan.scope.run,
                 ending.outcome,
@@ -117,16 +113,11 @@ class _BaseTurn(Generic[AnyPlan]):
         self.usage: Usage = Usage()
         self.steps: int = 0
 
-    async def emit_facts(self, *events: Event) -> None:
-        for event in events:
-            await self._emit(event)
-
     async def _begin(self, messages: Sequence[User]) -> None:
         scope, hooks, past = self._plan.scope, self._plan.hooks, self._history.size
-        with anyio.CancelScope(shield=True):
-            await self._emit(RunStarted(scope.run, scope.session))
-            for message in messages:
-                await self._add_message(message)
+        await self._emit(RunStarted(scope.run, scope.session))
+        for message in messages:
+            await self._add_message(message)
         if not messages:
             self._untrusted.resume(self._history)
         elif hooks is not None:
@@ -135,7 +126,7 @@ class _BaseTurn(Generic[AnyPlan]):
                 await self._add_message(context)
 
     async def _add_message(self, message: Message) -> None:
-        await self.emit_facts(MessageAdded(message))
+        await self._emit(MessageAdded(message))
         self._history.add(message)
         self._untrusted.add(message)
 
@@ -399,8 +390,6 @@ class _RuntimeTurn(_BaseTurn[RuntimePlan]):
         match event:
             case MessageAdded(message=message):
                 await self._add_message(message)
-            case ToolStarted() | QuestionAsked() | QuestionAnswered():
-                await self.emit_facts(event)
             case _:
                 await self._emit(event)
 
