@@ -94,12 +94,7 @@ class ConfiguredChannels:
         """Raises `ConfigError` for wrong settings, a missing package or a timeout."""
         app, manifest = self._app, self._known[platform_of(name)]
         settings = app.chats.platform(name)
-        account = name.partition("/")[2]
-        if account and not _ACCOUNT.fullmatch(account):
-            raise ConfigError(
-                f"{account!r} is not a valid account name.",
-                hint="Use lowercase letters, digits, - and _.",
-            )
+        account = _account_of(name)
         # Variables belong to the platform's first account.
         env: Mapping[str, str] = {} if account else app.env
         if credential := _credential(manifest, settings, env):
@@ -116,6 +111,7 @@ class ConfiguredChannels:
             clock=app.clock,
             shared=shared,
             blobs=app.blobs,
+            max_file=app.config.gateway.max_inbound_media_bytes,
             admits=build_access(app, [name], multiplexed=False).admits,
             commands=_chat_commands() if manifest.caps.native_commands else (),
             account=account,
@@ -169,6 +165,17 @@ def enabled_platforms(
     ]
     names = dict.fromkeys([*named, *by_variable])
     return [name for name in names if name not in SURFACES]
+
+
+def _account_of(name: str) -> str:
+    """Return the account of a channel. Raises `ConfigError` if it has no valid name."""
+    account = name.partition("/")[2]
+    if account and not _ACCOUNT.fullmatch(account):
+        raise ConfigError(
+            f"{account!r} is not a valid account name.",
+            hint="Use lowercase letters, digits, - and _.",
+        )
+    return account
 
 
 def _chat_commands() -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from hermes.app.build import App
 from hermes.app.learning import curation_limits
-from hermes.app.storage import LoggedProgress, import_public_sessions
+from hermes.app.storage import LoggedProgress, forget_stored_files, import_public_sessions
 from hermes.gateway.questions import QuestionPosts
 from hermes.kit.errors import HermesError
 from hermes.schema.errors import StoreError
@@ -28,6 +28,9 @@ MAX_RUN_BYTES = 200 * 1024 * 1024
 RESPONSE_RETENTION = timedelta(days=30)
 MAX_RESPONSE_BYTES = 200 * 1024 * 1024
 """How long, and how much, responses are kept."""
+
+MIN_FILE_AGE = timedelta(days=1)
+"""Younger files are kept, because they may still be in use or waiting to be sent."""
 
 CHANGE_RETENTION = timedelta(days=365)
 """How long a change to memory or a skill can be undone."""
@@ -64,6 +67,9 @@ class ProfileMaintenance:
         await prune_failures(store, now)
         await curate_if_due(self._app)
         await self._app.learning.ledger.forget(now - CHANGE_RETENTION)
+        files = 0
+        if max_bytes := self._app.config.gateway.max_stored_media_bytes:
+            files = await forget_stored_files(self._app.home, now - MIN_FILE_AGE, max_bytes)
         pruned = 0
         if sessions.auto_prune:
             pruned = await self._prune(timedelta(days=sessions.retention_days))
@@ -71,10 +77,12 @@ class ProfileMaintenance:
                 await store.maintenance.vacuum()
         await store.maintenance.optimize()
         log.info(
-            "maintenance: deleted %d completed items, %d runs and %d responses, pruned %d sessions",
+            "maintenance: deleted %d completed items, %d runs, %d responses and %d stored files, "
+            "pruned %d sessions",
             forgotten,
             runs,
             responses,
+            files,
             pruned,
         )
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -20,7 +20,7 @@ from hermes.ports.store import Blobs, SessionArchive, Store
 from hermes.schema.errors import StoreError, UsageError
 from hermes.schema.messages import Media
 from hermes.schema.sessions import Session, SessionFilter
-from hermes.store.blobs import FileBlobs
+from hermes.store.blobs import FileBlobs, forget_files
 from hermes.store.database_file import move_database
 from hermes.store.sqlite import open_store
 
@@ -96,6 +96,12 @@ async def open_board(path: Path) -> Board:
 
 def open_blobs(home: Home) -> Blobs:
     return FileBlobs(home.cache / "blobs")
+
+
+async def forget_stored_files(home: Home, before: datetime, max_bytes: int) -> int:
+    """Delete the oldest files of chats and clients until the rest fits; return how many."""
+    folder = home.cache / "blobs"
+    return await anyio.to_thread.run_sync(forget_files, folder, before.timestamp(), max_bytes)
 
 
 async def load_images(blobs: Blobs, names: Sequence[str]) -> list[Media]:

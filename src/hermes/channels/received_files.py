@@ -84,6 +84,10 @@ class ReceivedFiles:
         self._admits = admits
         self._backoff = Backoff(base=1.0, cap=10.0)
 
+    @property
+    def _too_large(self) -> str:
+        return f"it is larger than {self._max_bytes // 1_000_000} MB"
+
     async def refused(self, update: Inbound) -> Inbound | None:
         """The update without its files if its sender is not admitted; None if they may be fetched.
 
@@ -96,13 +100,15 @@ class ReceivedFiles:
     ) -> list[Text | Media]:
         """Fetch a file and return its parts of the message; a note if it cannot be fetched."""
         if file.size > self._max_bytes:
-            return [_missing(file, f"it is larger than {self._max_bytes // 1_000_000} MB")]
+            return [_missing(file, self._too_large)]
         try:
             data = await self._with_retries(download)
         except (NotSent, UnknownOutcome) as error:
             log.warning("a %s could not be downloaded: %s", file.kind, error)
             too_large = _TOO_LARGE.search(str(error)) is not None
             return [_missing(file, "it is too large" if too_large else "the download failed")]
+        if len(data) > self._max_bytes:
+            return [_missing(file, self._too_large)]
         if not file.recording:
             return await self.add(file.name, file.media_type, data)
         return await self.add_recording(file, data)
@@ -150,9 +156,8 @@ class ReceivedFiles:
 def received_files(deps: ChannelDeps, max_bytes: int) -> ReceivedFiles:
     """Return the store for files that people send to this account."""
     folder = deps.home / "cache" / "blobs" / "received"
-    return ReceivedFiles(
-        deps.blobs, deps.clock, folder=folder, max_bytes=max_bytes, admits=deps.admits
-    )
+    most = min(max_bytes, deps.max_file or max_bytes)
+    return ReceivedFiles(deps.blobs, deps.clock, folder=folder, max_bytes=most, admits=deps.admits)
 
 
 def media_type_of(name: str, declared: str = "") -> str:

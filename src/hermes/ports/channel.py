@@ -376,6 +376,7 @@ class ChannelDeps(Struct, frozen=True, kw_only=True):
     shared: SharedResources
     blobs: Blobs
     admits: Callable[[Inbound], Awaitable[bool]]
+    max_file: int = 0  # bytes of a received file; 0: what the platform allows
     commands: tuple[tuple[str, str], ...] = ()  # names and summaries, for the platform's own menu
     account: str = ""  # empty for the account that the platform's own settings describe
 

@@ -1,8 +1,10 @@
 """Store bytes by content address, as files in one folder."""
 
 import hashlib
+import os
 import re
 from pathlib import Path
+from stat import S_ISREG
 
 import anyio
 from msgspec import Struct
@@ -30,7 +32,10 @@ class FileBlobs(Struct, frozen=True):
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         try:
-            if not _is_complete(path, len(data)):
+            if _is_complete(path, len(data)):
+                # The oldest files are deleted first.
+                os.utime(path)
+            else:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 write_atomic(path, data, mode=0o600)
         except OSError as error:
@@ -59,6 +64,25 @@ class FileBlobs(Struct, frozen=True):
 
     def _path(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
+
+
+def forget_files(folder: Path, before: float, max_bytes: int) -> int:
+    """Delete the oldest files of before that time until the rest fits; return how many."""
+    found: list[tuple[float, int, Path]] = []
+    for path in folder.rglob("*"):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if S_ISREG(status.st_mode):
+            found.append((status.st_mtime, status.st_size, path))
+    excess, deleted = sum(size for _, size, _ in found) - max_bytes, 0
+    for stored_at, size, path in sorted(found):
+        if excess <= 0 or stored_at >= before:
+            break
+        path.unlink(missing_ok=True)
+        excess, deleted = excess - size, deleted + 1
+    return deleted
 
 
 def _is_complete(path: Path, size: int) -> bool:

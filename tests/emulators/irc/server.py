@@ -134,6 +134,8 @@ class IrcEmulator:
             "JOIN": self._join,
             "BATCH": self._batch,
             "PRIVMSG": self._privmsg,
+            "NICKSERV": self._nickserv,
+            "WHOIS": self._whois,
             "CHATHISTORY": self._chathistory,
         }.get(line.command)
         if handler is not None:
@@ -234,8 +236,11 @@ class IrcEmulator:
 
     def _accept(self, client: _Client, target: str, text: str, tags: Mapping[str, str]) -> None:
         label = {"label": tags["label"]} if "label" in tags else {}
-        if target == "NickServ" and text.startswith("IDENTIFY "):
+        if target == "NickServ" and self.irc.nickserv == "operator":
             self._identify(client, text)
+            return
+        if target == "NickServ" and not self.irc.nickserv:
+            client.numeric("401", target, "No such nick/channel")
             return
         if self.irc.refusal:
             client.numeric(self.irc.refusal, target, "Refused", tags=label)
@@ -245,8 +250,29 @@ class IrcEmulator:
         if "echo-message" in client.capabilities:
             client.show(message, label)
 
+    def _nickserv(self, client: _Client, line: IrcLine) -> None:
+        if self.irc.nickserv == "command":
+            self._identify(client, " ".join(line.params))
+        else:
+            client.numeric("421", line.command, "Unknown command")
+
+    def _whois(self, client: _Client, line: IrcLine) -> None:
+        """NickServ is a service, or someone who has taken the name."""
+        name = line.last
+        if not self.irc.nickserv:
+            client.numeric("401", name, "No such nick/channel")
+        else:
+            client.numeric("311", name, "s", "services", "*", "Services")
+            if self.irc.nickserv == "operator":
+                client.numeric("313", name, "is an IRC operator")
+        client.numeric("318", name, "End of /WHOIS list")
+
     def _identify(self, client: _Client, text: str) -> None:
-        _, name, password = text.split(" ")
+        verb, name, password = text.split(" ")
+        if verb == "GHOST":
+            if self.irc.passwords.get(name) == password:
+                self.irc.taken.discard(name)
+            return
         if self.irc.passwords.get(name) == password:
             client.account = name
             client.numeric("900", client.source, name, f"You are now logged in as {name}")

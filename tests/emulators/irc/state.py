@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Literal
 
 import anyio
 from msgspec import Struct
@@ -36,8 +37,9 @@ class EmulatedMessage(Struct, frozen=True, kw_only=True):
 class EmulatedIrc:
     """`passwords` are those of accounts, `keys` those of channels.
 
-    `refusal` is the numeric with which every message is refused. A `deaf` server reads, but says
-    nothing; a `closed` one ends every new connection.
+    `nickserv` is how to reach NickServ: by the `command`, as an `operator` by messages, or empty;
+    an `impostor` is a user who took the name. `refusal` is the numeric with which every message is
+    refused. A `deaf` server reads, but says nothing; a `closed` one ends every new connection.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class EmulatedIrc:
         self.messages: list[EmulatedMessage] = []
         self.taken: set[str] = set()
         self.commands: list[str] = []
+        self.nickserv: Literal["command", "operator", "impostor", ""] = "command"
         self.refusal = ""
         self.deaf = False
         self.closed = False

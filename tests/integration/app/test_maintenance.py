@@ -1,5 +1,6 @@
 """Daily maintenance of a long-running process."""
 
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +15,20 @@ from hermes.ports.chat_records import PutQuestionPost
 from hermes.ports.run_records import FailedRun, PutFailedRun
 from hermes.schema.scope import Address
 from hermes.session import recorder
+
+
+async def test_stored_files_are_bounded(tmp_path: Path) -> None:
+    home = profile_home(tmp_path, "default")
+    home.config.write_text("gateway: {max_stored_media_bytes: 150}\n")
+    with anyio.fail_after(60):
+        async with open_app(home, Env({}), AppOptions(workspace=str(tmp_path))) as app:
+            stored = [await app.blobs.put(bytes([n]) * 100, "text/plain") for n in range(3)]
+            paths = [home.cache / "blobs" / one.digest[:2] / one.digest for one in stored]
+            old = (app.clock.now() - timedelta(days=2)).timestamp()
+            for path in paths[:2]:
+                os.utime(path, (old, old))
+            await ProfileMaintenance(app).run_once()
+            assert [path.exists() for path in paths] == [False, False, True]
 
 
 async def test_expired_rows_are_deleted(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -11,7 +12,7 @@ from msgspec import structs
 
 from emulators.irc.server import IrcEmulator, serve_irc
 from emulators.irc.state import CAPABILITIES, EmulatedIrc
-from hermes.channels.irc.login import LoginRefused
+from hermes.channels.irc.nickserv import LoginRefused
 from hermes.channels.irc.setup import check_account
 from hermes.ports.channel import Inbound, NotSent, Offline, Outbound, TargetGone, UnknownOutcome
 from hermes.schema.errors import ConfigError
@@ -83,6 +84,38 @@ async def test_nickserv_is_asked_without_sasl(tmp_path: Path) -> None:
         commands = server.irc.commands
         identified = next(n for n, one in enumerate(commands) if "IDENTIFY" in one)
         assert identified < commands.index("JOIN #room")
+
+
+@pytest.mark.parametrize("nickserv", ["operator", "impostor", ""])
+async def test_password_is_told_to_a_service_only(
+    tmp_path: Path, nickserv: Literal["operator", "impostor", ""]
+) -> None:
+    """Anyone can take the name NickServ on a network without services."""
+    async with network(capabilities=BASIC) as server:
+        server.irc.nickserv = nickserv
+        if nickserv == "impostor":
+            async with irc_bench(tmp_path, server.port, {"nickserv_password": PASSWORD}) as one:
+                with pytest.raises(LoginRefused, match="ordinary user"):
+                    await one.channel.run(ignore)
+        else:
+            async with running(server, tmp_path, nickserv_password=PASSWORD):
+                expected = NICK if nickserv else ""
+                assert [one.account for one in server.clients] == [expected]
+        told = [one for one in server.irc.commands if one.startswith("PRIVMSG NickServ")]
+        assert bool(told) == (nickserv == "operator")
+        assert server.irc.messages == []
+
+
+@pytest.mark.parametrize("nickserv", ["command", "impostor"])
+async def test_nickname_is_freed_through_the_command_of_the_server(
+    tmp_path: Path, server: IrcEmulator, nickserv: Literal["command", "impostor"]
+) -> None:
+    server.irc.taken.add(NICK)
+    server.irc.nickserv = nickserv
+    async with running(server, tmp_path, nickserv_password=PASSWORD):
+        shown = NICK if nickserv == "command" else f"{NICK}_"
+        assert [one.nick for one in server.clients] == [shown]
+    assert server.irc.messages == []
 
 
 @pytest.mark.parametrize("capabilities", [CAPABILITIES, BASIC])

@@ -4,13 +4,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
-from hermes.channels.received_files import ATTEMPTS, AttachedFile, ReceivedFiles
+from hermes.channels.received_files import (
+    ATTEMPTS,
+    AttachedFile,
+    ReceivedFiles,
+    received_files,
+)
 from hermes.ports.channel import UnknownOutcome
 from hermes.schema.messages import Text
 from hermes.store.blobs import FileBlobs
 from hermes.testing.clock import FakeClock, wait_until_idle
-from support.channel_deps import admit_all
+from support.channel_deps import admit_all, new_deps
 
 
 @pytest.mark.parametrize("name", ["\U00020000" * 80 + ".bin", "a" * 300 + ".bin", "../\ud800.bin"])
@@ -24,6 +30,18 @@ async def test_file_with_a_long_or_strange_name_is_stored(tmp_path: Path, name: 
     assert stored.read_bytes() == b"data"
     assert isinstance(note, Text)
     assert str(stored) in note.text
+
+
+async def test_smaller_limit_of_platform_and_settings_counts(tmp_path: Path) -> None:
+    async def download() -> bytes:
+        return bytes(2_000_001)
+
+    for limit, platform in ((2_000_000, 5_000_000), (5_000_000, 2_000_000)):
+        deps = structs.replace(new_deps("x", tmp_path, extra={}, env={}), max_file=limit)
+        for size in (2_000_001, 0):
+            file = AttachedFile(name="a.bin", media_type="application/octet-stream", size=size)
+            (note,) = await received_files(deps, platform).fetch(file, download)
+            assert note == Text("(file a.bin is not attached: it is larger than 2 MB.)")
 
 
 async def test_download_with_an_unknown_outcome_is_tried_again_and_then_reported(

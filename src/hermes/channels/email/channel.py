@@ -370,7 +370,7 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[EmailChannel]:
             trust_from=options.trust_from_header or not options.require_authenticated_sender,
             authserv_id=options.authserv_id,
             skip_attachments=options.skip_attachments,
-            max_file_bytes=ATTACHMENT_LIMIT,
+            max_file_bytes=min(ATTACHMENT_LIMIT, deps.max_file or ATTACHMENT_LIMIT),
         ),
         records=records,
         files=received_files(deps, ATTACHMENT_LIMIT),

@@ -16,7 +16,8 @@ from hermes.channels.irc import MANIFEST, NICKNAME, SERVER, IrcOptions
 from hermes.channels.irc.batches import time_of
 from hermes.channels.irc.connection import IrcServer, open_connection
 from hermes.channels.irc.inbound import PERSON, InboundBuilder
-from hermes.channels.irc.login import IrcLogin, LoginDialog, LoginRefused
+from hermes.channels.irc.login import IrcLogin, LoginDialog
+from hermes.channels.irc.nickserv import LoginRefused
 from hermes.channels.irc.pending_post import FloodLimit
 from hermes.channels.irc.records import IrcRecords
 from hermes.channels.irc.session import IrcSession, Received

@@ -1,21 +1,17 @@
 """Log in to an IRC server: capabilities, SASL or NickServ, and nickname."""
 
 import base64
-import logging
 from collections.abc import Mapping
 from typing import TypeAlias
 
-import anyio
 from msgspec import Struct
 
 from hermes.channels.irc.connection import IrcConnection, deadline
 from hermes.channels.irc.irc_line import MAX_LINE, IrcLine, fold_case
+from hermes.channels.irc.nickserv import LoginRefused, NickServ
 from hermes.ports.channel import Offline
 
-log = logging.getLogger(__name__)
-
 LOGIN_SECONDS = 40.0
-NICKSERV_SECONDS = 5.0
 MAX_NICKS = 6
 SASL_CHUNK = 400
 WANTED = (
@@ -27,12 +23,6 @@ WANTED = (
 _NICK_TAKEN = frozenset({"433", "436", "437"})
 _SASL_ENDS = frozenset({"902", "904", "905", "906", "908"})
 Features: TypeAlias = Mapping[str, str]
-
-
-class LoginRefused(Offline):
-    """The server does not accept the password or the nickname; trying again does not help."""
-
-    code = "login_refused"
 
 
 class IrcLogin(Struct, frozen=True, kw_only=True):
@@ -102,7 +92,8 @@ class LoginDialog:
             await write("USERHOST", self._nick)
             source = await self._until_source()
         if login.password and not self._account:
-            await self._identify()
+            services = NickServ(self._next, self._connection.write, lambda: bool(self._account))
+            await services.identify(login.username, login.password)
         return LoginResult(
             nick=self._nick,
             source=source,
@@ -233,31 +224,6 @@ class LoginDialog:
             )
         self._nick = f"{self._login.nickname}{'_' * self._refusals}"
         await self._connection.write("NICK", self._nick)
-
-    async def _identify(self) -> None:
-        """Log in with NickServ, which may not exist; it replies with 900 or in plain text."""
-        login = self._login
-        words = f"IDENTIFY {login.username} {login.password}"
-        await self._connection.write("PRIVMSG", "NickServ", words)
-        with anyio.move_on_after(NICKSERV_SECONDS):
-            while not self._account:
-                line = await self._next()
-                if line.command == "NOTICE" and line.nick.lower() == "nickserv":
-                    log.info("NickServ: %s", line.last)
-                    if _is_refusal(line.last):
-                        raise LoginRefused(
-                            f"NickServ does not accept the password of {login.username}.",
-                            hint="Check IRC_NICKSERV_PASSWORD.",
-                        )
-                    return
-                if line.command == "401":
-                    log.warning("the IRC network has no NickServ; the nickname is not protected")
-                    return
-
-
-def _is_refusal(text: str) -> bool:
-    words = text.lower()
-    return any(reason in words for reason in ("invalid", "incorrect", "failed", "not registered"))
 
 
 def _user_name(nickname: str) -> str:

@@ -122,8 +122,9 @@ class IrcSession:
         if bot_mode := self.welcome.features.get("BOT"):
             await self._connection.write("MODE", self.nick, f"+{bot_mode}")
         if self.nick != self._login.nickname and self._login.password:
-            words = f"GHOST {self._login.nickname} {self._login.password}"
-            await self._connection.write("PRIVMSG", "NickServ", words)
+            # This command reaches services only, and no one else who took the name NickServ.
+            ghost = ("GHOST", self._login.nickname, self._login.password)
+            await self._connection.write("NICKSERV", *ghost)
             await self._connection.write("NICK", self._login.nickname)
         await self._join(self._channels)
         with anyio.move_on_after(JOIN_SECONDS):

@@ -88,6 +88,7 @@ class Gateway(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     platform_connect_timeout: Seconds = 30
     write_sessions_json: bool = True
     max_inbound_media_bytes: Count = 134217728
+    max_stored_media_bytes: Count = 10_737_418_240
     strict: bool = False
     media_delivery_allow_dirs: NameList = ()
     trust_recent_files: bool = True
