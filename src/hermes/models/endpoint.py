@@ -60,7 +60,7 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
     `idle` bounds the wait for the first byte and between bytes; `progress_timeout` the wait for
     the next piece of an answer while only keep-alives arrive, as from a provider that queues
     (five times `idle` by default); `grace` the wait for what may follow a complete answer;
-    `total` the whole request, and `max_bytes` the size of a stream.
+    `total` the answer from its first byte, and `max_bytes` the size of a stream.
     """
 
     base_url: str
@@ -146,10 +146,9 @@ class Endpoint:
         pieces, url = [*body], self.settings.base_url + path
         del body
         try:
-            async with asyncio.timeout(self.settings.total):
-                return await self.client.send(
-                    "POST", url, {**self._headers, **headers}, pieces, idle=self.settings.idle
-                )
+            return await self.client.send(
+                "POST", url, {**self._headers, **headers}, pieces, idle=self.settings.idle
+            )
         except (OSError, ValueError) as error:
             failure = connection_error(error, origin, self.settings)
             if isinstance(error, Disconnected) and error.reused:

@@ -189,11 +189,11 @@ class _Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._writing_paused = False
 
-    async def exchange(self, head: bytes, body: list[bytes]) -> HttpResponse:
+    async def exchange(self, head: bytes, body: list[bytes], idle: float) -> HttpResponse:
         """Send a request; return its response once status and headers have arrived.
 
         The pieces of the body are joined only while they are sent, and the list is cleared: an
-        answer may take minutes to begin.
+        answer may take minutes to begin. Raises `IdleTimeout` if it does not in `idle` seconds.
         """
         self._requests += 1
         self.reusable = self._sent = False
@@ -205,13 +205,22 @@ class _Connection(asyncio.Protocol):
             raise Disconnected(reused=self._requests > 1)
         joined = b"".join(body)
         body.clear()
-        await self._send(head, joined)
-        del joined
-        while not response.started:
-            if response.error is not None:
-                raise response.error
-            await response.wait()
+        # Cheaper than a timeout that cancels the task.
+        timer = asyncio.get_running_loop().call_later(idle, self._time_out)
+        try:
+            await self._send(head, joined)
+            del joined
+            while not response.started:
+                if response.error is not None:
+                    raise response.error
+                await response.wait()
+        finally:
+            timer.cancel()
         return response
+
+    def _time_out(self) -> None:
+        self._response.fail(IdleTimeout())
+        self.resume_writing()
 
     async def _send(self, head: bytes, body: bytes) -> None:
         if len(body) <= _WRITE_SIZE:
@@ -327,6 +336,10 @@ class HttpClient(Struct, kw_only=True, eq=False):
     _open: dict[asyncio.Future[None], _Connection] = {}
     _answering: dict[HttpResponse, _Connection] = {}
     _sweeping: asyncio.TimerHandle | None = None
+    _request: tuple[str, str, Mapping[str, str]] | None = None
+    """Method, address and headers of the last request, whose origin and head are kept."""
+    _origin: _Origin = _Origin(tls=False, host="", port=0)
+    _head: bytes = b""
 
     async def send(
         self,
@@ -342,14 +355,15 @@ class HttpClient(Struct, kw_only=True, eq=False):
         The pieces of the body are released once they are sent: until then requests share them.
         Raises `InvalidUrl`, `ValueError` for an invalid header, or `OSError`.
         """
-        origin, head = _head(method, url, headers, sum(map(len, body)))
-        connection = self._take_idle(origin) or await self._connect(origin)
+        if self._request != (method, url, headers):
+            # Most requests are like the one before, apart from the body.
+            self._origin, self._head = _head(method, url, headers)
+            self._request = method, url, dict(headers)
+        length = b"" if method == "GET" else b"content-length: %d\r\n" % sum(map(len, body))
+        head = b"%b%b\r\n" % (self._head, length)
+        connection = self._take_idle(self._origin) or await self._connect(self._origin)
         try:
-            async with asyncio.timeout(idle):
-                response = await connection.exchange(head, body)
-        except TimeoutError as error:
-            connection.abort()
-            raise IdleTimeout from error
+            response = await connection.exchange(head, body, idle)
         except BaseException:
             connection.abort()
             raise
@@ -430,8 +444,8 @@ class HttpClient(Struct, kw_only=True, eq=False):
         self._sweeping = loop.call_later(_KEEP_ALIVE / 2, self._sweep) if self._idle else None
 
 
-def _head(method: str, url: str, headers: Mapping[str, str], size: int) -> tuple[_Origin, bytes]:
-    """The server of a URL, and the head of a request to it."""
+def _head(method: str, url: str, headers: Mapping[str, str]) -> tuple[_Origin, bytes]:
+    """The server of a URL, and the head of a request to it, without the length of its body."""
     try:
         parts = urlsplit(url)
         tls, host, port = parts.scheme == "https", parts.hostname or "", parts.port
@@ -446,15 +460,13 @@ def _head(method: str, url: str, headers: Mapping[str, str], size: int) -> tuple
         login = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         sent["authorization"] = f"Basic {binascii.b2a_base64(login, newline=False).decode()}"
     sent |= {name.lower(): value for name, value in headers.items()}
-    if method != "GET":
-        sent["content-length"] = str(size)
     target = quote(parts.path or "/", _URL_SAFE)
     target += f"?{quote(parts.query, _URL_SAFE)}" if parts.query else ""
     lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
     if any(sign in line for line in lines for sign in "\r\n\0"):
         raise ValueError("a header contains a line break")
     origin = _Origin(tls, host, port or (443 if tls else 80))
-    return origin, "\r\n".join([*lines, "\r\n"]).encode()
+    return origin, "\r\n".join([*lines, ""]).encode()
 
 
 @cache

@@ -203,6 +203,22 @@ async def test_missing_response_times_out():
         await server.closed.wait()
 
 
+async def test_request_that_is_not_read_times_out():
+    given_up = asyncio.Event()
+
+    async def ignore(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await given_up.wait()
+        writer.transport.abort()
+
+    client = HttpClient(connect=TIMEOUT, tls=default_tls)
+    async with await asyncio.start_server(ignore, "127.0.0.1", 0, limit=1) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(IdleTimeout):
+            await client.send("POST", url, {}, [b"x" * 50_000_000], idle=0.05)
+        given_up.set()
+        await client.aclose()
+
+
 def compressed(body: bytes, encoding: bytes = b"gzip") -> bytes:
     head = b"HTTP/1.1 200 OK\r\ncontent-encoding: %b\r\ncontent-length: %d\r\n\r\n"
     return head % (encoding, len(body)) + body
@@ -243,13 +259,15 @@ async def test_large_body_may_be_refused_before_it_is_sent():
 
 
 async def test_password_of_the_address_is_sent_as_basic_auth():
-    async with serving(OK, OK) as (server, caller):
+    async with serving(OK, OK, OK) as (server, caller):
         caller.url = caller.url.replace("://", "://me:p%40ss@")
         await caller.text()
         await caller.text(authorization="Bearer key")
+        await caller.text()
     assert "authorization: Basic bWU6cEBzcw==" in server.heads[0]
     assert "authorization: Bearer key" in server.heads[1]
     assert "Basic" not in server.heads[1]
+    assert server.heads[2] == server.heads[0]
 
 
 @pytest.mark.parametrize("url", ["nonsense", "ftp://x/", "http:///v1", "http://x:99999/", "//x"])
