@@ -6,6 +6,8 @@ next continues it.
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
 from hermes.schema.messages import Assistant, Message, Reasoning, Stop
 
 ANSWER_SEPARATOR = "\n\n"
@@ -17,7 +19,7 @@ def assistant_text(messages: Iterable[Message]) -> str:
     cut = False
     for message in messages:
         if isinstance(message, Assistant):
-            text = join_answers(text, message.text, cut=cut)
+            text = join_answers(text, message.text, cut=cut) if text else message.text
             cut = message.stop is Stop.LENGTH
     return text
 
@@ -36,7 +38,7 @@ def join_answers(text: str, more: str, *, cut: bool) -> str:
     return f"{text}{more}" if cut or not text or not more else f"{text}{ANSWER_SEPARATOR}{more}"
 
 
-class AnswerTextStream:
+class AnswerTextStream(Struct):
     """Decide what to send of a growing answer, so that the sent text equals the stored text.
 
     Sent text cannot be withdrawn. When an answer restarts, nothing is sent until it grows past the
@@ -44,15 +46,14 @@ class AnswerTextStream:
     the divergence with `take_divergence`.
     """
 
-    def __init__(self) -> None:
-        self._completed = ""
-        self._cut = False
-        self._sent_parts: list[str] = []
-        self._current = ""
-        self._sent = ""
-        self._catching_up = False
-        self._diverged: tuple[str, str] | None = None
-        self.diverged = False
+    diverged: bool = False
+    _completed: str = ""
+    _cut: bool = False
+    _sent_parts: list[str] = []
+    _current: str = ""
+    _sent: str = ""
+    _catching_up: bool = False
+    _divergence: tuple[str, str] | None = None
 
     @property
     def text(self) -> str:
@@ -65,7 +66,8 @@ class AnswerTextStream:
             return ""
         if not self._catching_up:
             self._sent_parts.append(text)
-            return text if len(self._sent_parts) > 1 else self._with_separator(text)
+            begins = self._completed and len(self._sent_parts) == 1
+            return self._with_separator(text) if begins else text
         self._current += text
         return "" if self._sent.startswith(self._current) else self._catch_up()
 
@@ -80,16 +82,18 @@ class AnswerTextStream:
 
         The caller passes both on to the client; sending then continues as before.
         """
-        diverged, self._diverged = self._diverged, None
+        diverged, self._divergence = self._divergence, None
         if diverged is not None:
             self.diverged = False
         return diverged
 
     def finish(self, answer: Assistant) -> str:
         """Complete the current answer and return the part not sent yet."""
-        self._current, self._sent = answer.text, "".join(self._sent_parts)
-        more = "" if self.diverged else self._catch_up()
-        self._completed = join_answers(self._completed, answer.text, cut=self._cut)
+        text = self._current = answer.text
+        self._sent = "".join(self._sent_parts)
+        more = "" if self.diverged or text == self._sent else self._catch_up()
+        done = self._completed
+        self._completed = join_answers(done, text, cut=self._cut) if done else text
         self._cut = answer.stop is Stop.LENGTH
         self._sent_parts = []
         self._catching_up = False
@@ -98,7 +102,7 @@ class AnswerTextStream:
     def _catch_up(self) -> str:
         if not self._current.startswith(self._sent):
             self.diverged = True
-            self._diverged = self._completed, self._with_separator(self._current)
+            self._divergence = self._completed, self._with_separator(self._current)
             self._sent_parts = [self._current] if self._current else []
             self._catching_up = False
             return ""

@@ -275,13 +275,25 @@ def finish_completion(
 ) -> FinishedCompletion:
     text, names = assistant_text(messages), {spec.name for spec in client_tools}
     calls = _client_calls(messages, names) if ended.code == CLIENT_CALLS else []
+    done, served_by = ended.outcome is Outcome.DONE, ServedBy.of(messages)
+    status = TurnStatus(
+        session_id=label.session,
+        model=served_by.model or None,
+        provider=served_by.provider or None,
+        ignored_tools=label.ignored_tools or UNSET,
+        completed=done,
+        partial=not done and bool(text),
+        failed=ended.outcome in {Outcome.FAILED, Outcome.CANCELLED},
+        error=None if done else ended.reason or None,
+        error_code=None if done else ended.code or None,
+    )
     return FinishedCompletion(
         label=label,
         text=text,
         calls=calls,
         finish=_finish_reason(ended),
         usage=ChatUsage.from_usage(ended.usage),
-        standing=_turn_status(label, ended, messages, has_text=bool(text)),
+        standing=status,
         thought=assistant_reasoning(messages),
         retry_after=ended.retry_after,
     )
@@ -337,17 +349,17 @@ class ChunkEncoder:
 
     def __init__(self, label: CompletionLabel) -> None:
         self._label = label
-        whole = self._frame(Delta(content=_PLACEHOLDER))
+        whole = self._frame([ChunkChoice(delta=Delta(content=_PLACEHOLDER))])
         self._head, _, self._tail = whole.rpartition(_ESCAPED_PLACEHOLDER)
 
     def role(self) -> bytes:
-        return self._frame(Delta(role="assistant", content=""))
+        return self._frame([ChunkChoice(delta=Delta(role="assistant", content=""))])
 
     def content(self, text: str) -> bytes:
         return self._head + msgspec.json.encode(text) + self._tail
 
     def reasoning(self, text: str) -> bytes:
-        return self._frame(Delta(reasoning_content=text))
+        return self._frame([ChunkChoice(delta=Delta(reasoning_content=text))])
 
     def tool_started(self, event: ToolStarted) -> bytes:
         call = event.call
@@ -363,13 +375,12 @@ class ChunkEncoder:
                 msgspec.structs.replace(call, index=number)
                 for number, call in enumerate(finished.calls)
             ]
-            yield self._frame(Delta(tool_calls=calls))
+            yield self._frame([ChunkChoice(delta=Delta(tool_calls=calls))])
         choice = ChunkChoice(delta=Delta(), finish_reason=finished.finish)
-        last = self._chunk([choice])
         usage = None if usage_chunk else finished.usage
-        yield _chunk_frame(msgspec.structs.replace(last, usage=usage, hermes=finished.standing))
+        yield self._frame([choice], usage=usage, hermes=finished.standing)
         if usage_chunk:
-            yield _chunk_frame(msgspec.structs.replace(self._chunk([]), usage=finished.usage))
+            yield self._frame([], usage=finished.usage)
         yield DONE_FRAME
 
     def replay(self, finished: FinishedCompletion, *, usage_chunk: bool) -> Iterator[bytes]:
@@ -383,8 +394,12 @@ class ChunkEncoder:
 
     def _progress(self, call: str, tool: str, status: str, label: str = "") -> bytes:
         # A complete chunk without text, so that clients unaware of this event can ignore it.
-        chunk = msgspec.structs.replace(
-            self._chunk([ChunkChoice(delta=Delta())]),
+        name = self._label
+        chunk = ChatChunk(
+            id=name.id,
+            created=name.created,
+            model=name.model,
+            choices=[ChunkChoice(delta=Delta())],
             tool=tool,
             emoji=EMOJI,
             label=label or tool,
@@ -393,16 +408,23 @@ class ChunkEncoder:
         )
         return frame(msgspec.json.encode(chunk), event=PROGRESS_EVENT)
 
-    def _frame(self, delta: Delta) -> bytes:
-        return _chunk_frame(self._chunk([ChunkChoice(delta=delta)]))
-
-    def _chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
+    def _frame(
+        self,
+        choices: list[ChunkChoice],
+        *,
+        usage: ChatUsage | UnsetType | None = UNSET,
+        hermes: TurnStatus | UnsetType = UNSET,
+    ) -> bytes:
         label = self._label
-        return ChatChunk(id=label.id, created=label.created, model=label.model, choices=choices)
-
-
-def _chunk_frame(chunk: ChatChunk) -> bytes:
-    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+        chunk = ChatChunk(
+            id=label.id,
+            created=label.created,
+            model=label.model,
+            choices=choices,
+            usage=usage,
+            hermes=hermes,
+        )
+        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
 
 def _client_calls(messages: Sequence[Message], names: set[str]) -> list[ClientCall]:
@@ -422,20 +444,3 @@ def _finish_reason(ended: RunEnded) -> str:
             return "length"
         case Outcome.FAILED | Outcome.CANCELLED:
             return "length" if ended.code == "truncated" else "error"
-
-
-def _turn_status(
-    label: CompletionLabel, ended: RunEnded, messages: Sequence[Message], *, has_text: bool
-) -> TurnStatus:
-    done, served_by = ended.outcome is Outcome.DONE, ServedBy.of(messages)
-    return TurnStatus(
-        session_id=label.session,
-        model=served_by.model or None,
-        provider=served_by.provider or None,
-        ignored_tools=label.ignored_tools or UNSET,
-        completed=done,
-        partial=not done and has_text,
-        failed=ended.outcome in {Outcome.FAILED, Outcome.CANCELLED},
-        error=None if done else ended.reason or None,
-        error_code=None if done else ended.code or None,
-    )

@@ -222,10 +222,12 @@ class ToolChoice(Struct, frozen=True):
     tools: ClientTools
     only_client_tools: bool
     calling: OutputConstraints
+    client_tools: tuple[ToolSpec, ...] = ()
+    """The specs of `tools`."""
 
-    @property
-    def client_tools(self) -> tuple[ToolSpec, ...]:
-        return self.tools.specs
+
+ANY_OWN_TOOLS = ToolChoice(ClientTools(), only_client_tools=False, calling=OutputConstraints())
+"""The choice of a request that has no tools of its own."""
 
 
 def read_tool_choice(
@@ -261,7 +263,8 @@ def read_tool_choice(
 
 
 def _auto(tools: ClientTools, *, single: bool) -> ToolChoice:
-    return ToolChoice(tools, only_client_tools=False, calling=OutputConstraints(single=single))
+    calling = OutputConstraints(single=single)
+    return ToolChoice(tools, only_client_tools=False, calling=calling, client_tools=tools.specs)
 
 
 def _required(
@@ -273,7 +276,7 @@ def _required(
             raise invalid(error, param="tool_choice")
         return _auto(tools, single=single)
     calling = OutputConstraints(required=True, name=name, single=single)
-    return ToolChoice(chosen, only_client_tools=True, calling=calling)
+    return ToolChoice(chosen, only_client_tools=True, calling=calling, client_tools=chosen.specs)
 
 
 def _only(tools: ClientTools, allowed: set[str]) -> ClientTools:

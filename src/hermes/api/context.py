@@ -250,16 +250,15 @@ class ApiContext:
         if encoding != "identity":
             raise ApiError(415, "unsupported_encoding", "The body must not be compressed.")
         limit = self.limits.body
-        too_large = ApiError(413, "body_too_large", f"The body is larger than {limit:,} bytes.")
         if (request.content_length or 0) > limit:
-            raise too_large
+            raise _body_too_large(limit)
         content = request.content
         if content.is_eof() and content.exception() is None:
             data = content.read_nowait()
         else:
             data = await self._read_slowly(request)
         if len(data) > limit:
-            raise too_large
+            raise _body_too_large(limit)
         return data
 
     async def _read_slowly(self, request: web.Request) -> bytes:
@@ -288,6 +287,10 @@ class ApiContext:
         if not complete:
             raise ApiError(408, "body_timeout", "Timed out waiting for the request body.")
         return bytes(data)
+
+
+def _body_too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"The body is larger than {limit:,} bytes.")
 
 
 async def _run_logged(work: Callable[[], Awaitable[None]], name: str) -> None:

@@ -80,10 +80,6 @@ class EventStream:
         self._timer: asyncio.TimerHandle | None = None
         self._writer_task: asyncio.Task[None] | None = None
 
-    @property
-    def opened(self) -> bool:
-        return self.response.prepared
-
     async def open(self) -> None:
         await self.response.prepare(self._request)
         # Headers are serialized already; free them, because a turn may take long.
@@ -98,7 +94,7 @@ class EventStream:
 
     async def flush(self) -> None:
         """Write what is due, unless the writer task is running; opens the stream first."""
-        if not self.opened:
+        if not self.response.prepared:
             if self.hold_headers and not self._due:
                 self._start_timer()
                 return
@@ -109,7 +105,10 @@ class EventStream:
             self._start_writer()
             return
         try:
-            await self.response.write(self._record_write(self._take_buffer()))
+            # Postpone the next keepalive.
+            self._written_at = self._loop.time()
+            self._keepalive_after = self._limits.keepalive
+            await self.response.write(self._take_buffer())
         except _CONNECTION_ERRORS as error:
             self._disconnect(error)
 
@@ -119,7 +118,7 @@ class EventStream:
         try:
             yield
         except (ApiError, HermesError) as error:
-            if not self.opened:
+            if not self.response.prepared:
                 raise
             self.error = error if isinstance(error, ApiError) else error_from_hermes(error)
         finally:
@@ -136,7 +135,7 @@ class EventStream:
     async def close(self) -> None:
         """Write the rest and end the stream."""
         self.stop_writer()
-        if not self.opened:
+        if not self.response.prepared:
             await self.open()
             self.stop_writer()
         try:
@@ -175,22 +174,18 @@ class EventStream:
 
     async def _catch_up(self) -> None:
         try:
-            if not self.opened:
+            if not self.response.prepared:
                 await self.open()
             data = self._take_buffer() or KEEPALIVE
             while data:
+                self._written_at = self._loop.time()
+                self._keepalive_after = self._limits.keepalive
                 async with asyncio.timeout(self._limits.write_seconds):
-                    await self.response.write(self._record_write(data))
+                    await self.response.write(data)
                 data = self._take_buffer()
         except _CONNECTION_ERRORS as error:
             self._disconnect(error)
         self._writer_task = None
-
-    def _record_write(self, data: bytes) -> bytes:
-        """Record the write and postpone the next keepalive."""
-        self._written_at = self._loop.time()
-        self._keepalive_after = self._limits.keepalive
-        return data
 
     def _disconnect(self, error: Exception) -> None:
         log.info("stream client disconnected: %s", error or type(error).__name__)

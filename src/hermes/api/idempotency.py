@@ -96,10 +96,6 @@ class KeyedTurn:
         self.scope = None if claim is None else anyio.CancelScope()
         """Cancel this to stop the turn; it does not end when its client disconnects."""
 
-    @property
-    def has_key(self) -> bool:
-        return self._claim is not None
-
     async def __aenter__(self) -> None:
         if (claim := self._claim) is None:
             return

@@ -3,7 +3,7 @@
 import hmac
 import logging
 from collections.abc import Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from aiohttp import web
 
@@ -45,6 +45,7 @@ CLIENT_CLOSED = 499
 """Status counted for a client that disconnected before it got a response."""
 MAX_LOGGED_REJECTIONS = 20
 """Rejected keys that are logged one by one."""
+MAX_ACCEPTED = 64
 _CLIENT_HEADERS = "x-stainless-"
 """Headers that official clients add themselves, which browsers then ask permission for."""
 
@@ -72,6 +73,8 @@ class ApiMiddleware:
         self._public_paths = public_paths
         self._allowed_hosts = frozenset(settings.allowed_hosts)
         self._hosts: frozenset[str] | None = None
+        self._accepted: set[str] = set()
+        """Host headers that were found to be allowed."""
         self._connections = connections
         self._running: dict[str, int] = {}
 
@@ -94,6 +97,7 @@ class ApiMiddleware:
         """On a loopback address, accept only local host names (against DNS rebinding)."""
         names = {parse_host(one) or one for one in (*self._allowed_hosts, host.lower())}
         allowed = {"localhost", "127.0.0.1", "::1"} | names
+        self._accepted.clear()
         self._hosts = frozenset(allowed) if loopback and "*" not in allowed else None
 
     @web.middleware
@@ -115,11 +119,13 @@ class ApiMiddleware:
         """Check host, origin and key, then call the route."""
         try:
             self._check_host(request)
-            self._check_origin(request)
+            if (origin := request.headers.get("Origin")) is not None:
+                self._check_origin(origin)
             if request.method == "OPTIONS":
                 return self._preflight(request)
             self._check_key(request)
-            with self._counted(request.get(KEY_PROFILE, "")):
+            profile = request.get(KEY_PROFILE, "")
+            with self._counted(profile) if profile else nullcontext():
                 return await handler(request)
         except ApiError as error:
             response = error.response()
@@ -139,9 +145,6 @@ class ApiMiddleware:
     @contextmanager
     def _counted(self, profile: str) -> Generator[None]:
         """Count the request of a profile's own key. Raises `ApiError` if it has too many."""
-        if not profile:
-            yield
-            return
         running = self._running.get(profile, 0)
         share = max(1, self._connections.limit // (len(self._profile_keys) + 1))
         if running >= share:
@@ -176,17 +179,21 @@ class ApiMiddleware:
             raise ApiError(400, "bad_host", "Send exactly one Host header.")
         if self._hosts is None:
             return
-        asked = request_hosts(hosts, request.raw_path)
+        target = request.raw_path
+        if hosts and hosts[0] in self._accepted and target.startswith("/"):
+            return
+        asked = request_hosts(hosts, target)
         if not asked or not self._hosts.issuperset(asked):
             message = (
                 "This server only answers to local host names. Add others to "
                 "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
             )
             raise ApiError(403, "host_not_allowed", message)
+        if hosts and len(self._accepted) < MAX_ACCEPTED:
+            self._accepted.add(hosts[0])
 
-    def _check_origin(self, request: web.Request) -> None:
-        origin = request.headers.get("Origin")
-        if origin is not None and not self._allows(origin):
+    def _check_origin(self, origin: str) -> None:
+        if not self._allows(origin):
             message = "This origin may not call the server (see API_SERVER_CORS_ORIGINS)."
             raise ApiError(403, "origin_not_allowed", message)
 

@@ -283,7 +283,7 @@ class _ResponseHandlers:
             await self._run_turn(turn, reader, slot)
         reader.end(stream.error)
         failure = turn.failure()
-        if failure is not None and not stream.opened:
+        if failure is not None and not stream.response.prepared:
             raise failure
         await stream.close()
         return stream.response

@@ -251,8 +251,10 @@ class ApiServer:
         self.context.spawn(work, f"followups of {profile}")
 
     async def _has_callback(self, app: App, session: str) -> bool:
-        service = self.context.followup_service(app)
-        return service is not None and await service.has_callback(session)
+        for service in self.context.followup_services.values():
+            if service.app is app:
+                return await service.has_callback(session)
+        return False
 
     def drain(self) -> None:
         """Reject new turns; running ones may end."""

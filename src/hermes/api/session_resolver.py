@@ -4,8 +4,7 @@ import hashlib
 import re
 import secrets
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, structs
 
@@ -90,16 +89,18 @@ class SessionResolver:
         self._busy.discard(resolved.session.id)
         if resolved.unchecked:
             self._known[resolved.session.id] = None
-            _trim(self._known)
+            if len(self._known) > MAX_REMEMBERED:
+                self._known.popitem(last=False)
 
     def remember(self, app: App, history: Iterable[Message], session: str) -> None:
         """Remember the end of a conversation, so that the next request continues this session."""
-        self._ends[self._end_digest(app, history)] = session
-        _trim(self._ends)
+        self._ends[self._digest(app, visible_history(history))] = session
+        if len(self._ends) > MAX_REMEMBERED:
+            self._ends.popitem(last=False)
 
     async def find_end(self, app: App, history: Iterable[Message]) -> Session | None:
         """Return the session that ends with this history, if it was remembered; only once."""
-        remembered = self._ends.pop(self._end_digest(app, history), "")
+        remembered = self._ends.pop(self._digest(app, visible_history(history)), "")
         if not remembered or remembered in self._busy:
             return None
         session = await find_session(app, remembered)
@@ -119,8 +120,7 @@ class SessionResolver:
 
     async def _find_by_opening(self, app: App, prompt: TurnInput, key: str) -> ResolvedSession:
         history = visible_history(prompt.history)
-        for number in range(MAX_SAME_OPENING):
-            session_id = self._session_id(app, prompt, number)
+        for session_id in self._opening_ids(app, prompt):
             session = await find_session(app, session_id)
             if session_id in self._busy or (session and not is_own_session(session, Role.OWNER)):
                 continue
@@ -138,8 +138,7 @@ class SessionResolver:
 
     async def _free_id(self, app: App, prompt: TurnInput, *, checked: bool) -> str:
         """Return an unused session id, if possible one that can be found again by its opening."""
-        for number in range(MAX_SAME_OPENING):
-            session_id = self._session_id(app, prompt, number)
+        for session_id in self._opening_ids(app, prompt):
             if session_id in self._known or (
                 checked and await find_session(app, session_id) is not None
             ):
@@ -148,18 +147,16 @@ class SessionResolver:
                 return session_id
         return f"api-{secrets.token_hex(16)}"
 
-    def _session_id(self, app: App, prompt: TurnInput, twin: int) -> str:
+    def _opening_ids(self, app: App, prompt: TurnInput) -> Iterator[str]:
+        """Yield the ids of sessions that begin like this one."""
         users = (one for one in (*prompt.history, prompt.question) if isinstance(one, User))
         first = next(users, None)
         opening = visible_history([first]) if first else ()
-        data = repr((app.home.profile, prompt.instructions, opening, twin)).encode()
-        return f"api-{self._digest(data).hex()}"
+        for number in range(MAX_SAME_OPENING):
+            yield f"api-{self._digest(app, prompt.instructions, opening, number).hex()}"
 
-    def _end_digest(self, app: App, history: Iterable[Message]) -> bytes:
-        data = repr((app.home.profile, visible_history(history))).encode("utf-8", "surrogatepass")
-        return self._digest(data)
-
-    def _digest(self, data: bytes) -> bytes:
+    def _digest(self, app: App, *what: object) -> bytes:
+        data = repr((app.home.profile, *what)).encode("utf-8", "surrogatepass")
         return hashlib.blake2b(data, digest_size=16, key=self._secret).digest()
 
 
@@ -186,11 +183,6 @@ def visible_history(messages: Iterable[Message]) -> tuple[tuple[str, str, int], 
         else:
             history.append((role, text, images))
     return tuple(history)
-
-
-def _trim(memory: OrderedDict[Any, Any]) -> None:
-    while len(memory) > MAX_REMEMBERED:
-        memory.popitem(last=False)
 
 
 def with_route(session: Session, route: ModelRoute | None) -> Session:

@@ -39,7 +39,12 @@ def is_side_call(request: web.Request, body: ChatRequest, *, has_session_or_key:
     """
     value = request.headers.get(TASK_HEADER, "").strip().lower()
     if not value:
-        return not has_session_or_key and _looks_like_side_call(body)
+        # Chats about documents may start the same way, but they are streamed or quote no history.
+        if has_session_or_key or body.tools or body.stream or len(body.messages) != 1:
+            return False
+        only = body.messages[0]
+        text = only.content if only.role == "user" and isinstance(only.content, str) else ""
+        return text.lstrip().startswith(_TASK_MARK) and _HISTORY_MARK in text
     if value not in _YES | _NO:
         raise invalid(f"{TASK_HEADER} must be 1 or 0.", param=TASK_HEADER)
     if value in _YES and (has_session_or_key or body.tools):
@@ -48,16 +53,6 @@ def is_side_call(request: web.Request, body: ChatRequest, *, has_session_or_key:
         )
         raise invalid(message, param=TASK_HEADER)
     return value in _YES
-
-
-def _looks_like_side_call(body: ChatRequest) -> bool:
-    # Chats about documents may start the same way, but they are streamed or quote no history.
-    if body.tools or body.stream or len(body.messages) != 1:
-        return False
-    only = body.messages[0]
-    if only.role != "user" or not isinstance(only.content, str):
-        return False
-    return only.content.lstrip().startswith(_TASK_MARK) and _HISTORY_MARK in only.content
 
 
 def side_call_request(

@@ -36,6 +36,10 @@ def require_own_session(session: Session, role: Role) -> Session:
     """Return the session if a turn of this role may continue it. Raises `ApiError`."""
     if is_own_session(session, role):
         return session
+    raise _not_own(session, role)
+
+
+def _not_own(session: Session, role: Role) -> ApiError:
     if role is Role.OWNER:
         message = (
             f"Session {session.id} belongs to another role, not the owner. To continue "
@@ -46,7 +50,7 @@ def require_own_session(session: Session, role: Role) -> Session:
             f"Session {session.id} was not started with the role {role.value}, so it "
             "cannot be continued with it. Use a session of that role, or a new one."
         )
-    raise ApiError(403, "session_not_allowed", message)
+    return ApiError(403, "session_not_allowed", message)
 
 
 HasCallback: TypeAlias = Callable[[App, str], Awaitable[bool]]
@@ -63,14 +67,14 @@ class RunningTurn(Struct, frozen=True):
     ended: anyio.Event
 
 
-class TurnSlot:
+class TurnSlot(Struct, eq=False):
     """Permission to run one turn, usable as a context manager; releasing it twice is harmless."""
 
-    def __init__(self, gate: "TurnGate", holder: str) -> None:
-        self._gate = gate
-        self._holder = holder
-        self._held = True
-        self._share: ProfileMetrics | None = None
+    _gate: "TurnGate"
+    _holder: str
+    share: ProfileMetrics | None = None
+    """The profile that the turn is counted for."""
+    _held: bool = True
 
     def __enter__(self) -> Self:
         return self
@@ -78,17 +82,13 @@ class TurnSlot:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def count_for(self, share: ProfileMetrics) -> None:
-        """Count the turn for this profile."""
-        share.active += 1
-        self._share = share
-
     def release(self) -> None:
-        if self._held:
-            self._held = False
-            if self._share is not None:
-                self._share.active -= 1
-            self._gate.release(self._holder)
+        if not self._held:
+            return
+        self._held = False
+        if self.share is not None:
+            self.share.active -= 1
+        self._gate.release(self._holder)
 
 
 class TurnGate:
@@ -176,14 +176,27 @@ class TurnGate:
         `stop` ends a turn that outlives its client. Raises `SessionBusy`, `ConfigError` without a
         model, and `ApiError` for a session that a turn of this role may not continue.
         """
-        reading = RunReading(reader)
+        reading, session = RunReading(reader), request.session
         with self._counted(app, slot, reading):
-            require_own_session(request.session, request.role)
-            request = await self._addressed(app, request)
+            principal = principal_for(request.role, session.id)
+            if session.principal != principal:
+                raise _not_own(session, request.role)
+            # Whether results can reach the client after the answer.
+            later = request.async_delivery or await self._has_callback(app, session.id)
+            request = structs.replace(
+                request,
+                principal=principal,
+                source=SOURCE,
+                async_delivery=later,
+                address=Address(SOURCE, session.id) if later else None,
+            )
             turn = partial(app.runner.run, request, reading, steer=steer)
+            if stop is None:
+                await reading.follow(turn)
+                return
             with self._listed(app, request, stop):
                 await reading.follow(turn, stop)
-            if stop is not None and stop.cancel_called and not reading.started:
+            if stop.cancel_called and not reading.started:
                 raise stopped_before_start()
 
     async def run_side_call(
@@ -199,33 +212,17 @@ class TurnGate:
         """Count a turn of this profile; its slot is free when the client sees the end."""
         profile = app.home.profile
         held_slot, share = slot or self.take(profile), self.metrics.for_profile(profile)
-        held_slot.count_for(share)
+        share.active += 1
+        held_slot.share = share
         try:
             yield
         finally:
             held_slot.release()
             share.count_turn(reading.ended)
 
-    async def _addressed(self, app: App, request: TurnRequest) -> TurnRequest:
-        """Add the origin of the turn, and whether results can reach its client after the answer."""
-        session = request.session.id
-        later = request.async_delivery or await self._has_callback(app, session)
-        return structs.replace(
-            request,
-            principal=principal_for(request.role, session),
-            source=SOURCE,
-            async_delivery=later,
-            address=Address(SOURCE, session) if later else None,
-        )
-
     @contextmanager
-    def _listed(
-        self, app: App, request: TurnRequest, stop: anyio.CancelScope | None
-    ) -> Generator[None]:
-        """List the turn while it runs, if another request can stop it."""
-        if stop is None:
-            yield
-            return
+    def _listed(self, app: App, request: TurnRequest, stop: anyio.CancelScope) -> Generator[None]:
+        """List the turn while it runs, so that another request can stop it."""
         running = RunningTurn(app, request, app.clock.now(), stop, anyio.Event())
         self.running[request.run] = running
         try:

@@ -57,10 +57,6 @@ class _ParsedMessage(Struct):
     calls: tuple[ToolCall, ...] = ()
     call: str = ""
 
-    @property
-    def has_content(self) -> bool:
-        return any(not isinstance(part, Text) or part.text.strip() for part in self.parts)
-
 
 class TurnInput(Struct, frozen=True):
     """What a turn gets: the history, and the question or tool results that start it."""
@@ -85,7 +81,12 @@ class ParsedMessages:
         begin = answers[-1] if answers else 0
         self._history, tail = self._messages[:begin], self._messages[begin:]
         self._results = [parsed for parsed in tail if parsed.role == "tool"]
-        self._users = [parsed for parsed in tail if parsed.role == "user" and parsed.has_content]
+        self._users = [
+            parsed
+            for parsed in tail
+            if parsed.role == "user"
+            and any(not isinstance(part, Text) or part.text.strip() for part in parsed.parts)
+        ]
         if not self._results and not self._users:
             text = "The last message must be a user message or a tool result."
             raise invalid(text, param="messages")
@@ -109,7 +110,11 @@ class ParsedMessages:
         return TurnInput(instructions, tuple(history), question, tuple(results))
 
     def _read(self, message: ChatMessage, param: str) -> None:
-        parts = _read_content(message.content, f"{param}.content")
+        content, parts = message.content, list[Text | Attachment]()
+        if isinstance(content, str):
+            parts += [Text(content)] if content else []
+        elif content is not None:
+            parts = _read_content(content, f"{param}.content")
         match message.role:
             case "system" | "developer":
                 text = "".join(part.text for part in parts if isinstance(part, Text))
@@ -131,11 +136,7 @@ class ParsedMessages:
                 self._messages.append(_ParsedMessage("tool", parts, call=message.tool_call_id))
 
 
-def _read_content(
-    content: str | Sequence[dict[str, Any]] | None, param: str
-) -> list[Text | Attachment]:
-    if content is None or isinstance(content, str):
-        return [Text(content)] if content else []
+def _read_content(content: Sequence[dict[str, Any]], param: str) -> list[Text | Attachment]:
     parts = [_read_part(part, f"{param}[{number}]") for number, part in enumerate(content)]
     if sum(isinstance(part, AttachedImage | AttachedDocument) for part in parts) > MAX_ATTACHMENTS:
         message = f"A message may contain at most {MAX_ATTACHMENTS} images and files."

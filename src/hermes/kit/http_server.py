@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import anyio
+from msgspec import Struct
 
 from hermes.kit.errors import ConfigError
 
@@ -32,7 +33,16 @@ class Connection(Protocol):
     def force_close(self) -> None: ...
 
 
-class Connections:
+class _Open(Struct):
+    """An open connection: silent, busy or idle."""
+
+    since: float
+    requested: bool = False
+    busy: bool = False
+    trusted: bool = False
+
+
+class Connections(Struct, eq=False):
     """Each is silent until its first request, then busy, and idle between two requests.
 
     At the `limit`, a new one replaces another, always the oldest of its kind. These are tried in
@@ -40,26 +50,20 @@ class Connections:
     one; a silent one. Busy ones keep their place.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self._silent: dict[Connection, float] = {}
-        self._busy: set[Connection] = set()
-        self._idle: dict[Connection, None] = {}
-        self._trusted: set[Connection] = set()
-
-    def __len__(self) -> int:
-        return len(self._silent) + len(self._busy) + len(self._idle)
+    limit: int
+    _open: dict[Connection, _Open] = {}
+    """In the order in which they were opened or became idle."""
 
     def make_room(self) -> bool:
         """Whether another connection may be opened; closes an idle one if necessary."""
-        if len(self) < self.limit:
+        if len(self._open) < self.limit:
             return True
-        untrusted = next(
-            (connection for connection in self._idle if connection not in self._trusted), None
-        )
-        idle, silent = next(iter(self._idle), None), self._oldest_silent()
-        many = len(self._silent) > self.limit // 2
-        gone = untrusted or (silent or idle if many else idle or silent)
+        idle = [one for one, state in self._open.items() if state.requested and not state.busy]
+        silent = [one for one, state in self._open.items() if not state.requested]
+        untrusted = next((one for one in idle if not self._open[one].trusted), None)
+        oldest_idle, oldest_silent = next(iter(idle), None), _oldest_silent(silent)
+        many = len(silent) > self.limit // 2
+        gone = untrusted or (oldest_silent or oldest_idle if many else oldest_idle or oldest_silent)
         if gone is None:
             return False
         self.remove(gone)
@@ -67,44 +71,38 @@ class Connections:
         return True
 
     def add(self, connection: Connection, now: float) -> None:
-        self._silent[connection] = now
+        self._open[connection] = _Open(now)
 
     def request_started(self, connection: Connection) -> None:
-        if self._forget(connection):
-            self._busy.add(connection)
+        if (state := self._open.get(connection)) is not None:
+            state.requested = state.busy = True
 
     def request_ended(self, connection: Connection) -> None:
-        if self._forget(connection):
-            self._idle[connection] = None
+        if (state := self._open.pop(connection, None)) is not None:
+            state.busy = False
+            self._open[connection] = state
 
     def mark_trusted(self, connection: Connection) -> None:
         """The client has authenticated."""
-        self._trusted.add(connection)
+        if connection in self._open:
+            self._open[connection].trusted = True
 
     def remove(self, connection: Connection) -> None:
-        self._forget(connection)
-        self._trusted.discard(connection)
+        self._open.pop(connection, None)
 
     def close_silent(self, before: float) -> None:
         """Close connections opened before then without a complete request."""
-        for connection in [
-            connection for connection, since in self._silent.items() if since <= before
-        ]:
-            self.remove(connection)
-            connection.force_close()
+        for connection, state in [*self._open.items()]:
+            if not state.requested and state.since <= before:
+                self.remove(connection)
+                connection.force_close()
 
-    def _forget(self, connection: Connection) -> bool:
-        known = connection in self._silent or connection in self._busy or connection in self._idle
-        self._silent.pop(connection, None)
-        self._busy.discard(connection)
-        self._idle.pop(connection, None)
-        return known
 
-    def _oldest_silent(self) -> Connection | None:
-        """The oldest silent connection, if possible one without pending data."""
-        opened = [connection for connection in self._silent if connection.transport is not None]
-        without_data = (connection for connection in opened if not _has_data(connection.transport))
-        return next(without_data, None) or next(iter(opened), None)
+def _oldest_silent(silent: Collection[Connection]) -> Connection | None:
+    """The oldest silent connection, if possible one without pending data."""
+    opened = [connection for connection in silent if connection.transport is not None]
+    without_data = (connection for connection in opened if not _has_data(connection.transport))
+    return next(without_data, None) or next(iter(opened), None)
 
 
 def _has_data(transport: asyncio.BaseTransport | None) -> bool:
