@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import anyio
 import anyio.abc
 import msgspec
 from msgspec import Struct, structs
 
-from hermes.gateway.actor import Actor
+from hermes.gateway.actor import Actor, ActorServices
 from hermes.gateway.chat_runs import ActorRules, CancelCause
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX, BusyMode, read_inbox_message
 from hermes.kit.clock import Clock
@@ -60,12 +59,8 @@ class SessionActivity(Struct, frozen=True):
     waiting: int = 0
 
 
-class NewActor(Protocol):
-    def __call__(self, key: str, rules: ActorRules, *, crash_suspect: bool) -> Actor: ...
-
-
 class ActorPool:
-    """Runs the actors of sessions with inbox rows; `new_actor` creates the actor of a session.
+    """Runs the actors of sessions with inbox rows.
 
     `serves`: whether this worker has the channel of a session.
     """
@@ -78,7 +73,7 @@ class ActorPool:
         bus: Bus,
         runner: Runner,
         stop_requests: StopRequests,
-        new_actor: NewActor,
+        services: ActorServices,
         serves: Callable[[str], bool],
         rules: ActorRules,
         limits: ActorLimits,
@@ -88,7 +83,7 @@ class ActorPool:
         self._bus = bus
         self._runner = runner
         self._stop_requests = stop_requests
-        self._new_actor = new_actor
+        self._services = services
         self._serves = serves
         self._rules = rules
         self._limits = limits
@@ -113,14 +108,13 @@ class ActorPool:
                 async with anyio.create_task_group() as self._group:
                     self._group.start_soon(self._stop_requests.serve, self._stop_for_another)
                     while True:
-                        self._handle_wakeups()
-                        self._start_pending(self._group)
+                        self._start_actors()
                         await self._wakeups.wait()
             finally:
                 self._group = None
 
-    def _handle_wakeups(self) -> None:
-        """Wake the actors of sessions with new rows; a session without an actor waits for one.
+    def _start_actors(self) -> None:
+        """Wake the actors of sessions with new rows, and start those of sessions without one.
 
         Rows of sessions that another worker serves wake this worker, too.
         """
@@ -129,6 +123,15 @@ class ActorPool:
                 actor.wake()
             elif self._serves(key):
                 self._pending[key] = None
+        while self._pending and len(self._live) < self._limits.live and self._group is not None:
+            if self.draining:
+                return
+            key = next(iter(self._pending))
+            del self._pending[key]
+            suspect = key in self._crash_suspects
+            self._crash_suspects.discard(key)
+            self._live[key] = Actor(key, self._services, self._rules, suspect)
+            self._group.start_soon(self._run_actor, self._live[key])
 
     async def _waiting_sessions(self) -> list[str]:
         return [
@@ -257,19 +260,10 @@ class ActorPool:
 
     def snapshot(self) -> Mapping[str, SessionActivity]:
         """Return the activity of every active session, including those waiting for a slot."""
-        self._handle_wakeups()
+        self._start_actors()
         return {key: self.activity(key) for key in (*self._live, *self._pending)}
 
-    def _start_pending(self, group: anyio.abc.TaskGroup) -> None:
-        while self._pending and len(self._live) < self._limits.live and not self.draining:
-            key = next(iter(self._pending))
-            del self._pending[key]
-            suspect = key in self._crash_suspects
-            self._crash_suspects.discard(key)
-            self._live[key] = self._new_actor(key, self._rules, crash_suspect=suspect)
-            group.start_soon(self._run_actor, self._live[key], group)
-
-    async def _run_actor(self, actor: Actor, group: anyio.abc.TaskGroup) -> None:
+    async def _run_actor(self, actor: Actor) -> None:
         try:
             while await actor.answer_next():
                 pass
@@ -280,7 +274,7 @@ class ActorPool:
             del self._live[actor.key]
             if not self._live:
                 self._idle.set()
-        self._start_pending(group)
+        self._start_actors()
 
 
 def _belongs_to(item: QueueItem, principal: str | None) -> bool:

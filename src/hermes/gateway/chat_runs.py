@@ -11,7 +11,6 @@ from hermes.gateway.progress_message import ProgressMessage
 from hermes.kit.clock import Clock
 from hermes.kit.retry import Backoff
 from hermes.kit.text import plural
-from hermes.schema.events import Event, QuestionAnswered, QuestionAsked
 
 IDLE_WARNING = (
     "Nothing has happened in this turn for {quiet}. I will end it after {left} more without "
@@ -60,11 +59,13 @@ class CancelCause(Enum):
 class ActiveRun(Struct, kw_only=True):
     """One run; signals that arrive after its end have no effect.
 
-    `ended`: the final event was emitted. `finished`: everything belonging to the run has finished.
+    `keys`: those of the messages it answers, with steering ones. `ended`: the final event was
+    emitted. `finished`: everything belonging to the run has finished.
     """
 
     id: str
     batch: Sequence[QueuedMessage]
+    keys: set[str]
     scope: anyio.CancelScope
     started: float
     last_active: float
@@ -79,22 +80,8 @@ class ActiveRun(Struct, kw_only=True):
     reply_text: str = ""
 
     @property
-    def keys(self) -> set[str]:
-        return {queued.key for queued in (*self.batch, *self.to_steer, *self.steered)}
-
-    @property
     def principal(self) -> str:
         return self.batch[-1].message.principal
-
-    def record_activity(self, event: Event, now: float) -> None:
-        self.last_active = now
-        match event:
-            case QuestionAsked(question=question):
-                self.open_questions.add(question.id)
-            case QuestionAnswered(question=question):
-                self.open_questions.discard(question)
-            case _:
-                pass
 
     def cancel(self, cause: CancelCause) -> None:
         if self.cause is None and not self.ended:

@@ -123,7 +123,7 @@ class ChatSessions:
 
     async def open_for_turn(self, key: str, channel: str, principal: str) -> OpenedSession:
         """Return the session for the next turn, resetting one that is due."""
-        found = await self.find(key)
+        found = await self._store.archive_for(OWNER).by_key(key)
         if found is not None and self._resets.is_enabled(key):
             last = await self._store.archive_for(OWNER).active_at(found.id)
             now = self._clock.now()

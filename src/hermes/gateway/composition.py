@@ -9,7 +9,7 @@ from msgspec import Struct
 from hermes.approvals.service import ApprovalService
 from hermes.commands.command import CommandContext
 from hermes.commands.registry import Registry
-from hermes.gateway.actor import Actor
+from hermes.gateway.actor import ActorServices
 from hermes.gateway.actor_pool import ActorPool
 from hermes.gateway.chat_sessions import ChatSessions
 from hermes.gateway.command_queue import CommandQueue
@@ -214,8 +214,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def actors(self) -> ActorPool:
-        new_actor = partial(
-            Actor,
+        services = ActorServices(
             store=self.store,
             clock=self.clock,
             runner=self.runner,
@@ -237,8 +236,8 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             bus=self.bus,
             runner=self.runner,
             stop_requests=StopRequests(store=self.store, clock=self.clock, bus=self.bus),
-            new_actor=new_actor,
-            serves=self._serves,
+            services=services,
+            serves=self._serves if self.borrowed else self.supervisor.serves,
             rules=self.rules.actors,
             limits=self.rules.limits,
         )

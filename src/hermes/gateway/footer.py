@@ -35,7 +35,9 @@ class AnswerFooter(Struct, frozen=True, kw_only=True):
     window: Callable[[str, str], int] = lambda model, provider: 0
 
     def text_for(self, messages: Sequence[Message]) -> str:
-        failed = failed_file_changes(messages) if self.show_failed_files else dict[str, str]()
+        failed: Mapping[str, str] = {}
+        if self.show_failed_files and any(isinstance(message, Result) for message in messages):
+            failed = failed_file_changes(messages)
         parts = [_warning(failed) if failed else "", self._footer(messages) if self.fields else ""]
         return "\n\n".join(part for part in parts if part)
 

@@ -26,7 +26,7 @@ from hermes.ports.store import CompleteItem, Fence, Store, Write
 from hermes.schema.errors import HermesError, StoreError
 from hermes.schema.events import Outcome, QuestionAnswered, QuestionAsked, RunEnded
 from hermes.schema.messages import Message, final_text
-from hermes.schema.scope import Address, Role
+from hermes.schema.scope import Role
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +57,12 @@ class ReplyWriter:
         self._holder = store.workers.own
         self._bus = bus
         self._channels = channels
+        self.later_channels = frozenset(
+            name for name, channel in channels.items() if channel.caps.async_delivery
+        )
+        """The channels whose chats can be messaged after the turn."""
         self._footer = footer
         self._profile = profile
-
-    def can_send_later(self, address: Address) -> bool:
-        """Whether the address can be messaged after the turn."""
-        channel = self._channels.get(address.channel)
-        return channel is not None and channel.caps.async_delivery
 
     def announce(self, message: InboxMessage) -> None:
         for address in message.reply_addresses:
@@ -78,7 +77,9 @@ class ReplyWriter:
 
         An answer made by an earlier process is `recovered` under the current lease's fence.
         """
-        await self.post(batch, key, text, *self._completed(*batch), recovered=recovered)
+        # Not those that another worker has taken over.
+        done = [CompleteItem(queued.key, self._holder) for queued in batch]
+        await self.post(batch, key, text, *done, recovered=recovered)
 
     async def post(
         self,
@@ -88,9 +89,9 @@ class ReplyWriter:
         *writes: Write,
         recovered: Fence | None = None,
     ) -> None:
-        message = batch[-1].message
-        reply = structs.replace(self._reply(message, text), recovered=recovered is not None)
-        more = _outbox_posts(key, reply, batch) if silent_reply_kind(text) is None else []
+        message, more = batch[-1].message, list[Write]()
+        if silent_reply_kind(text) is None:
+            more = self._answer(key, message, text, recovered=recovered is not None)
         await self._store.commit(*writes, *more, fence=recovered)
         self.announce(message)
 
@@ -128,15 +129,15 @@ class ReplyWriter:
     ) -> Sequence[Write]:
         """Complete the answered messages and post the answer, in the run's final commit."""
         failpoint("actor.closing")
-        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
+        progress_post = _reusable_post(run.progress, run.cause) if run.progress else None
         if ended.outcome is Outcome.CANCELLED and run.cause is None:
             if run.progress is not None and ended.code == SUSPENDED:
                 run.progress.end_without_answer(RESUMED_BELOW)
             return ()
         stored = {message.id for message in messages}
         steered = [queued for queued in run.steered if queued.message.user.id in stored]
-        writes: list[Write] = self._completed(*run.batch, *steered)
-        role = run.batch[-1].message.role
+        answered, role = (*run.batch, *steered), run.batch[-1].message.role
+        writes: list[Write] = [CompleteItem(queued.key, self._holder) for queued in answered]
         text = run.reply_text = final_reply_text(ended, messages, run.cause, role)
         if ended.outcome is Outcome.FAILED:
             log.warning("run %s failed: %s", run.id, ended.reason)
@@ -146,11 +147,11 @@ class ReplyWriter:
             writes += self._end(run, f"{text}\n\n{below}" if below else text, progress_post)
         elif run.progress is not None:
             run.progress.end_with(NO_ANSWER)
-        return writes + _final_edit_of(run)
+        return writes + _final_edit_of(run.id, run.progress) if run.progress else writes
 
     async def write_final(self, run: ActiveRun, failure: Exception | None) -> None:
         """Write the final reply of a run that could not do so itself."""
-        progress_post = None if run.progress is None else _reusable_post(run.progress, run.cause)
+        progress_post = _reusable_post(run.progress, run.cause) if run.progress else None
         if isinstance(failure, StoreError):
             if run.progress is not None:
                 run.progress.end_without_answer(RESUMED_BELOW)
@@ -165,40 +166,52 @@ class ReplyWriter:
         else:
             return
         with anyio.CancelScope(shield=True):
-            done = self._completed(*run.batch)
+            done = [CompleteItem(queued.key, self._holder) for queued in run.batch]
             final_reply = self._end(run, text.strip(), progress_post)
-            await self._store.commit(*done, *final_reply, *_final_edit_of(run))
+            edit = _final_edit_of(run.id, run.progress) if run.progress else []
+            await self._store.commit(*done, *final_reply, *edit)
         self.announce(run.batch[-1].message)
 
     def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
         """Write the final reply of a run; its key prevents a second one."""
-        reply = self._reply(run.batch[-1].message, text)
-        reply = structs.replace(reply, run=run.id, progress_post=progress_post)
-        writes = _outbox_posts(f"{run.id}:end", reply, run.batch)
+        key, message = f"{run.id}:end", run.batch[-1].message
+        writes = self._answer(key, message, text, run=run.id, progress_post=progress_post)
         if progress_post:
             # The progress message becomes the answer, so it needs no final edit.
             key = progress_key(run.id, progress_post)
             writes.insert(0, CompleteItem(key, self._holder))
         return writes
 
-    def _completed(self, *batch: QueuedMessage) -> list[Write]:
-        """Complete the messages, unless another worker has taken them over."""
-        return [CompleteItem(queued.key, self._holder) for queued in batch]
-
     def _reply(self, message: InboxMessage, text: str) -> OutboxMessage:
         reply_to = None if message.answer_at else message.message
         at = self._clock.now()
         return OutboxMessage(address=message.address, text=text, at=at, reply_to=reply_to)
 
-
-def _outbox_posts(key: str, reply: OutboxMessage, batch: Sequence[QueuedMessage]) -> list[Write]:
-    """Write the reply for every target; only the first shows the progress message."""
-    first, *others = batch[-1].message.reply_addresses
-    copies = [
-        outbox_post(f"{key}:{number}", structs.replace(reply, address=address, progress_post=None))
-        for number, address in enumerate(others, 2)
-    ]
-    return [outbox_post(key, structs.replace(reply, address=first)), *copies]
+    def _answer(
+        self,
+        key: str,
+        message: InboxMessage,
+        text: str,
+        *,
+        run: str = "",
+        progress_post: str | None = None,
+        recovered: bool = False,
+    ) -> list[Write]:
+        """Write the answer for every target; only the first shows the progress message."""
+        answer = OutboxMessage(
+            address=message.reply_addresses[0],
+            text=text,
+            at=self._clock.now(),
+            run=run,
+            reply_to=None if message.answer_at else message.message,
+            progress_post=progress_post,
+            recovered=recovered,
+        )
+        writes: list[Write] = [outbox_post(key, answer)]
+        for number, address in enumerate(message.answer_at[1:], 2):
+            copy = structs.replace(answer, address=address, progress_post=None)
+            writes.append(outbox_post(f"{key}:{number}", copy))
+        return writes
 
 
 def final_reply_text(
@@ -226,10 +239,10 @@ def _cancelled_text(cause: CancelCause | None) -> str:
             return "Interrupted."
 
 
-def _final_edit_of(run: ActiveRun) -> list[Write]:
+def _final_edit_of(run: str, progress: ProgressMessage) -> list[Write]:
     """Store the final text of a progress message, in case the process dies before the edit."""
-    final_edit = run.progress and run.progress.final_edit
-    return [final_edit_amendment(run.id, *final_edit)] if final_edit else []
+    final_edit = progress.final_edit
+    return [final_edit_amendment(run, *final_edit)] if final_edit else []
 
 
 def _reusable_post(progress: ProgressMessage, cause: CancelCause | None) -> str | None:
@@ -278,14 +291,9 @@ def silent_reply_kind(reply: str, *, narration: bool = True) -> SilentReply | No
     text = " ".join(bare.strip(_EDGES).split())
     if text in _SPELLED or _MARKED.fullmatch(text):
         return SilentReply.MARKER
-    return SilentReply.NARRATION if narration and _is_narration(bare) else None
-
-
-def _is_narration(reply: str) -> bool:
-    if _SPEECHLESS.fullmatch(reply):
-        return True
-    found = _WRAPPED.fullmatch(reply)
-    if found is None:
-        return False
-    narration = (found["round"] or found["starred"]).strip(" .\u2026!*_")
-    return _NARRATION.fullmatch(narration) is not None
+    if not narration:
+        return None
+    if (found := _WRAPPED.fullmatch(bare)) is None:
+        return SilentReply.NARRATION if _SPEECHLESS.fullmatch(bare) else None
+    words = (found["round"] or found["starred"]).strip(" .\u2026!*_")
+    return SilentReply.NARRATION if _NARRATION.fullmatch(words) else None

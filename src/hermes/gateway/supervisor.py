@@ -73,6 +73,9 @@ class Supervisor:
         workers: Workers,
     ) -> None:
         self._channels = channels
+        self._by_platform: dict[str, set[str]] = {}
+        for name in channels:
+            self._by_platform.setdefault(platform_of(name), set()).add(name)
         self._workers = workers
         self._claims: dict[str, Claim] = {}
         self._first_claim = {name: anyio.Event() for name in channels}
@@ -98,9 +101,8 @@ class Supervisor:
 
     def serves(self, key: str) -> bool:
         """Whether this worker has a channel for the session, or no other worker can have one."""
-        platform = platform_in(key)
-        own = [name for name in self._channels if platform_of(name) == platform]
-        return not own or any(map(self.claims, own))
+        own = self._by_platform.get(platform_in(key))
+        return own is None or not own.isdisjoint(self._claims)
 
     async def wait_claimed(self, name: str) -> bool:
         """Wait until this worker has the account for the first time; False if it had it already.

@@ -12,7 +12,7 @@ from hermes.gateway.chat_runs import (
     show_still_working,
 )
 from hermes.gateway.progress_message import ProgressTiming
-from hermes.schema.events import Notice, QuestionAnswered
+from hermes.schema.events import Notice
 from hermes.testing.channel import FakeFaultyChannel
 from hermes.testing.clock import FakeClock
 from support.gateway import progress_message
@@ -23,7 +23,9 @@ RULES = ActorRules(idle=100.0, idle_warning=60.0)
 async def test_turn_waiting_for_a_person_is_not_idle() -> None:
     clock, warnings = FakeClock(), list[str]()
     now = clock.monotonic()
-    run = ActiveRun(id="r", batch=[], scope=anyio.CancelScope(), started=now, last_active=now)
+    run = ActiveRun(
+        id="r", batch=[], keys=set(), scope=anyio.CancelScope(), started=now, last_active=now
+    )
     run.open_questions = {"q"}
 
     async def warn(text: str) -> None:
@@ -34,10 +36,11 @@ async def test_turn_waiting_for_a_person_is_not_idle() -> None:
         await anyio.wait_all_tasks_blocked()
         await clock.advance(500)
         assert (warnings, run.cause) == ([], None)
-        run.record_activity(QuestionAnswered("q", "yes"), clock.monotonic())
+        run.open_questions.discard("q")
+        run.last_active = clock.monotonic()
         await clock.advance(61)
         assert len(warnings) == 1
-        run.record_activity(Notice("there it is"), clock.monotonic())
+        run.last_active = clock.monotonic()
         await clock.advance(99)
         # Every idle period is announced again.
         assert (len(warnings), run.cause) == (2, None)
@@ -50,7 +53,13 @@ async def test_long_running_turn_sends_a_progress_notice() -> None:
     bubble = progress_message(channel, clock, ProgressTiming(typing=9_000.0))
     now = clock.monotonic()
     run = ActiveRun(
-        id="r", batch=[], scope=anyio.CancelScope(), started=now, last_active=now, progress=bubble
+        id="r",
+        batch=[],
+        keys=set(),
+        scope=anyio.CancelScope(),
+        started=now,
+        last_active=now,
+        progress=bubble,
     )
     async with anyio.create_task_group() as group:
         group.start_soon(bubble.run)
