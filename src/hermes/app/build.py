@@ -27,7 +27,6 @@ from hermes.app.turn_services import (
     title_callbacks,
 )
 from hermes.bus.local import LocalBus
-from hermes.compaction.service import CompactionService
 from hermes.config.env import Env, profile_env
 from hermes.config.home import Home, ensure_home, user_home
 from hermes.config.loader import LoadedConfig, load_config
@@ -106,6 +105,7 @@ class App:
         self._shared = shared
         self.chats = ChatSettings(self.config)
         self.learning = Learning(home, env, self.config, store, clock)
+        self.servers = McpService(self, options.workspace, closing)
         self.plugins = Plugins(cache(self._plugin_services))
         """What plugins registered; their services are built with the first one."""
 
@@ -147,7 +147,7 @@ class App:
 
     @cached_property
     def models(self) -> ModelSelector:
-        settings, flags = model_settings(self.config), self._options.overrides
+        settings, flags = model_settings(self.config, self.home.root), self._options.overrides
         models = ModelSelector(
             self.home, self.env, settings, self.blobs, self.clock, flags,
             providers=self.plugins.model_provider,
@@ -258,20 +258,6 @@ class App:
         return Toolbox(self._list_tools, self.config, selection)
 
     @cached_property
-    def servers(self) -> McpService:
-        servers = McpService(
-            base=self,
-            toolbox=self.toolbox,
-            sandboxes=lambda: self.sandboxes,
-            workspace=self._options.workspace,
-            tasks=self.tasks,
-            closing=self._closing,
-        )
-        if self.config.mcp_servers:
-            servers.load()
-        return servers
-
-    @cached_property
     def planner(self) -> StandardPlanner:
         settings = turn_settings(
             self.config,
@@ -311,12 +297,7 @@ class App:
     def runtimes(self) -> RuntimeSwitch:
         return RuntimeSwitch(self.plugins)
 
-    @cached_property
-    def compaction(self) -> CompactionService | None:
-        return build_compaction(
-            self.config, store=self.store, clock=self.clock, models=self.models, price=price,
-            redact=self.redactor.redact,
-        )  # fmt: skip
+    compaction = cached_property(build_compaction)
 
     @cached_property
     def reviews(self) -> BackgroundReviews:
@@ -428,9 +409,11 @@ class App:
         """Load plugins, settle dead processes' work, and connect servers if this process stays."""
         self.plugins.load_configured(self.config, self.env)
         self.tasks.start_soon(self.recover)
-        codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
-        if self._options.reviews_turns and not codex:
-            self.servers.start()
+        if self.config.mcp_servers:
+            servers = self.servers.load()
+            codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
+            if self._options.reviews_turns and not codex:
+                servers.start()
 
     async def recover(self) -> None:
         """Settle background work that dead processes left in the store."""

@@ -1,6 +1,7 @@
 """Convert the settings into what the model resolver needs."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
 from hermes.config.schema import Config
@@ -22,13 +23,20 @@ PROVIDER_SETTINGS = (
 )  # fmt: skip
 """Settings of one provider, removed when another one is chosen."""
 
+WEIGHTS_FOLDER = "local-model"
+"""The folder of embedded models, in the root shared by all profiles."""
+
 IMAGE_MODES = {"native": True, "text": False}
 
 
-def model_settings(config: Config) -> ModelSettings:
+def model_settings(config: Config, root: Path | None = None) -> ModelSettings:
+    """`root` is shared by all profiles, and contains the embedded models if there are any."""
     main = config.main_model
     old = [config.fallback_model] if config.fallback_model else []
     fallbacks = [*config.fallback_providers, *old]
+    listed = ((provider.name, provider) for provider in config.custom_providers)
+    enabled = {name: provider for name, provider in config.providers.items() if provider.enabled}
+    named = ((name, provider) for name, provider in enabled.items() if provider.base_url)
     return ModelSettings(
         default=main.default,
         provider=main.provider,
@@ -39,22 +47,17 @@ def model_settings(config: Config) -> ModelSettings:
         max_tokens=main.max_tokens,
         keeps_responses=main.keeps_responses,
         ollama_num_ctx=main.ollama_num_ctx,
-        custom_providers=_custom_providers(config),
-        fallback_providers=tuple(map(_fallback, fallbacks)),
-        disabled=frozenset(
-            name for name, provider in config.providers.items() if not provider.enabled
+        custom_providers=tuple(
+            _custom_provider(name, provider) for name, provider in (*listed, *named)
         ),
+        weights=f"file://{root / WEIGHTS_FOLDER}" if root is not None else "",
+        fallback_providers=tuple(map(_fallback, fallbacks)),
+        disabled=frozenset(config.providers.keys() - enabled),
         strategies={
             name: KeyStrategy(value) for name, value in config.credential_pool_strategies.items()
         },
         logins={
-            name: DeviceLogin(
-                device_url=provider.oauth.device_url,
-                token_url=provider.oauth.token_url,
-                client_id=provider.oauth.client_id,
-                scope=provider.oauth.scope,
-                pkce=provider.oauth.pkce,
-            )
+            name: _device_login(provider.oauth)
             for name, provider in config.providers.items()
             if provider.oauth is not None
         },
@@ -66,15 +69,14 @@ def model_settings(config: Config) -> ModelSettings:
     )
 
 
-def _custom_providers(config: Config) -> tuple[CustomProvider, ...]:
-    """Those of the list, and those of the mapping with a base URL."""
-    listed = [(provider.name, provider) for provider in config.custom_providers]
-    named = [
-        (name, provider)
-        for name, provider in config.providers.items()
-        if provider.base_url and provider.enabled
-    ]
-    return tuple(_custom_provider(name, provider) for name, provider in (*listed, *named))
+def _device_login(oauth: sections.DeviceLogin) -> DeviceLogin:
+    return DeviceLogin(
+        device_url=oauth.device_url,
+        token_url=oauth.token_url,
+        client_id=oauth.client_id,
+        scope=oauth.scope,
+        pkce=oauth.pkce,
+    )
 
 
 def _custom_provider(name: str, provider: sections.Provider) -> CustomProvider:

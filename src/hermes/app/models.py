@@ -45,14 +45,8 @@ log = logging.getLogger(__name__)
 
 _Tool = TypeVar("_Tool")
 
-WEIGHTS_FOLDER = "local-model"
-"""The folder of embedded models, in the root shared by all profiles."""
 NO_MODEL = "no model yet"
 LIST_TIMEOUT = 5.0
-
-
-def with_embedded_models(settings: ModelSettings, home: Home) -> ModelSettings:
-    return structs.replace(settings, weights=f"file://{home.root / WEIGHTS_FOLDER}")
 
 
 class ModelSelector:
@@ -76,7 +70,7 @@ class ModelSelector:
         """`providers` finds plugins' providers; without it, they can be chosen but not used."""
         self._home = home
         self._env = env
-        self._settings = with_embedded_models(settings, home)
+        self._settings = settings
         self._registered = providers
         self._blobs = blobs
         self._clock = clock

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,7 +19,6 @@ from hermes.tools.catalog import Toolsets, built_in_toolsets, tools_of
 if TYPE_CHECKING:
     from hermes.app.build import App
     from hermes.mcp.servers import McpServers
-    from hermes.sandbox.sandboxes import Sandboxes
     from hermes.tools.tool_search import OfferedTools, ToolBudget
 
 log = logging.getLogger(__name__)
@@ -241,16 +239,12 @@ def _tool_budget(config: Config) -> "ToolBudget":
 MAX_LOG_BYTES = 1_000_000
 
 
-class McpService(Struct, kw_only=True):
-    """Loads, connects and reloads the profile's MCP servers; used by `/reload-mcp`."""
+class McpService(Struct):
+    """Loads and reloads the profile's MCP servers; used by `/reload-mcp`."""
 
-    base: "App"
-    toolbox: Toolbox
-    sandboxes: Callable[[], "Sandboxes"]
-    workspace: str
-    tasks: TaskGroup
-    """The profile's task group, in which the servers' tasks run."""
-    closing: AsyncExitStack
+    _base: "App"
+    _workspace: str
+    _closing: AsyncExitStack
     loaded: "McpServers | None" = None
     """The servers, once their code was needed."""
 
@@ -258,7 +252,7 @@ class McpService(Struct, kw_only=True):
     def confirms_reload(self) -> bool:
         servers = self.loaded
         if servers is None:
-            return self.base.config.approvals.mcp_reload_confirm
+            return self._base.config.approvals.mcp_reload_confirm
         return servers.confirms_reload
 
     def load(self) -> "McpServers":
@@ -266,29 +260,24 @@ class McpService(Struct, kw_only=True):
         if self.loaded is None:
             from hermes.mcp.servers import McpDeps, McpServers  # noqa: PLC0415 - only with servers
 
-            base = self.base
+            base = self._base
             deps = McpDeps(
                 home=base.home,
                 env=base.env,
                 loaded=base.loaded,
-                toolbox=self.toolbox,
-                sandbox=self.sandboxes().local,
+                toolbox=base.toolbox,
+                sandbox=base.sandboxes.local,
                 reserved=reserved_toolsets(),
                 blobs=base.blobs,
                 clock=base.clock,
                 redactor=base.redactor,
-                workspace=self.workspace,
+                workspace=self._workspace,
             )
             log = base.home.logs / "mcp-stderr.log"
             stderr = RotatingFile(log, MAX_LOG_BYTES, 1)
-            self.closing.callback(stderr.close)
-            self.loaded = McpServers(deps, self.tasks, stderr)
+            self._closing.callback(stderr.close)
+            self.loaded = McpServers(deps, base.tasks, stderr)
         return self.loaded
-
-    def start(self) -> None:
-        """Start connecting the servers, if there are any."""
-        if self.loaded is not None:
-            self.loaded.start()
 
     def states(self) -> list[tuple[str, str]]:
         """Each server's name and status, for people."""

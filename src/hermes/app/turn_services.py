@@ -25,6 +25,7 @@ from hermes.session.turn_request import TurnRequest
 from hermes.tools.catalog import load_specs
 
 if TYPE_CHECKING:
+    from hermes.app.build import App
     from hermes.app.session_notices import SessionNotices
     from hermes.compaction.compactor import Compactor
     from hermes.learning.review.reviewer import ReviewedTurn
@@ -37,7 +38,7 @@ TIMEOUT_FACTOR = 5
 
 
 class BackgroundReviews:
-    """Schedules a review after each turn; its code is loaded with the first one."""
+    """Schedules reviews after turns; their code is loaded with the first turn that may need one."""
 
     def __init__(
         self,
@@ -68,8 +69,17 @@ class BackgroundReviews:
         self._reviews: ReviewScheduler | None = None
 
     def turn_ended(self, turn: TurnRequest, ended: RunEnded) -> None:
-        if not self._models.is_small(turn.session):
-            self._scheduler().turn_ended(turn, ended)
+        memory, skills = (
+            self._config.memory.nudge_interval,
+            self._config.skills.creation_nudge_interval,
+        )
+        if turn.new and not (0 < memory <= 1 or 0 < skills <= ended.steps):
+            return  # a review cannot be due, whatever the first turn of the session did
+        if self._models.is_small(turn.session):
+            return
+        if self._reviews is None:
+            self._reviews = self._build_scheduler()
+        self._reviews.turn_ended(turn, ended)
 
     async def notify(self, turn: "ReviewedTurn", text: str) -> None:
         """Send a notice: to a chat through its outbox, or kept until a terminal asks for it."""
@@ -77,26 +87,23 @@ class BackgroundReviews:
         await self._store.commit(*rows)
         self._notices.post(turn.session, turn.address, text)
 
-    def _scheduler(self) -> "ReviewScheduler":
-        if self._reviews is None:
-            from hermes.learning.review.reviewer import ReviewDeps, unchanged_messages  # noqa: PLC0415 - as above
-            from hermes.learning.review.scheduler import ReviewScheduler  # noqa: PLC0415 - as above
+    def _build_scheduler(self) -> "ReviewScheduler":
+        from hermes.learning.review.reviewer import ReviewDeps, unchanged_messages  # noqa: PLC0415 - as above
+        from hermes.learning.review.scheduler import ReviewScheduler  # noqa: PLC0415 - as above
 
-            review = ReviewDeps(
-                store=self._store,
-                clock=self._clock,
-                planner=self._planner,
-                price=self._price,
-                ledger=lambda: self._learning.ledger,
-                profile=self._profile,
-                visible_messages=self._compaction.visible_messages
-                if self._compaction is not None
-                else unchanged_messages,
-                model=self._model,
-            )
-            rules = review_rules(self._config)
-            self._reviews = ReviewScheduler(review, rules, self.notify, self._tasks)
-        return self._reviews
+        review = ReviewDeps(
+            store=self._store,
+            clock=self._clock,
+            planner=self._planner,
+            price=self._price,
+            ledger=lambda: self._learning.ledger,
+            profile=self._profile,
+            visible_messages=self._compaction.visible_messages
+            if self._compaction is not None
+            else unchanged_messages,
+            model=self._model,
+        )
+        return ReviewScheduler(review, review_rules(self._config), self.notify, self._tasks)
 
     async def _model(self) -> Model | None:
         """The model of the slot `auxiliary.background_review`, if one is set."""
@@ -155,7 +162,7 @@ def title_callbacks(
     slot = config.auxiliary.title_generation
     if not slot.enabled:
         return ()
-    flags = auxiliary_flags(config, slot)
+    flags = auxiliary_flags(config, slot) if slot.model else None
     if flags is None:
         return (partial(_derive_title, store, redact, tasks),)
     from hermes.session.titles import SessionTitles, TitleSettings  # noqa: PLC0415 - only when enabled
@@ -178,59 +185,26 @@ def title_callbacks(
 def goal_callback(store: Store, features: FeatureServices, tasks: TaskGroup) -> AfterTurn:
     """Continue a session's goal after its turn; the goal code is only loaded if there is one."""
 
-    async def judge(session: str, outcome: Outcome) -> None:
+    async def go_on(turn: TurnRequest, ended: RunEnded) -> None:
+        session = turn.session.id
         try:
             goal = await store.goals.get(session)
         except StoreError as error:
             log.warning("cannot read the goal of session %s: %s", session, error)
             return
         if goal is not None:
-            features.get("goals").turn_ended(session, outcome)
+            features.get("goals").turn_ended(session, ended.outcome)
 
-    def go_on(turn: TurnRequest, ended: RunEnded) -> None:
-        tasks.start_soon(judge, turn.session.id, ended.outcome)
-
-    return go_on
+    return partial(tasks.start_soon, go_on)
 
 
-def build_compaction(
-    config: Config,
-    *,
-    store: Store,
-    clock: Clock,
-    models: ModelSelector,
-    price: PriceFunction,
-    redact: Callable[[str], str],
-) -> CompactionService | None:
+def build_compaction(app: "App") -> CompactionService | None:
     """None if disabled."""
-    settings = config.compression
+    config, settings = app.config, app.config.compression
     if not settings.enabled:
         return None
     slot = config.auxiliary.compression
-
-    async def summary_models(usual: Model) -> Sequence[Model]:
-        """The configured summary model if there is one, then the turn's model."""
-        flags = summary_flags(config)
-        return [usual] if flags is None else [await models.model_for_flags(flags), usual]
-
-    def build(limits: CompactionLimits) -> "Compactor":
-        from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
-        from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
-
-        writer = SummaryWriter(
-            models=summary_models,
-            redact=redact,
-            timeout=slot.timeout or 120.0,
-            effort=slot.reasoning_effort or None,
-        )
-        return Compactor(ViewStore(store, clock), clock, price, limits, writer)
-
-    return CompactionService(store, _limits(config), build)
-
-
-def _limits(config: Config) -> CompactionLimits:
-    settings = config.compression
-    return CompactionLimits(
+    limits = CompactionLimits(
         threshold=settings.threshold,
         target=settings.target_ratio,
         keep_first=settings.protect_first_n,
@@ -241,3 +215,23 @@ def _limits(config: Config) -> CompactionLimits:
         abort=settings.abort_on_summary_failure,
         stateful=tuple(name for name, spec in load_specs().items() if spec.stateful),
     )
+
+    async def summary_models(usual: Model) -> Sequence[Model]:
+        """The configured summary model if there is one, then the turn's model."""
+        flags = summary_flags(config)
+        return [usual] if flags is None else [await app.models.model_for_flags(flags), usual]
+
+    def build(limits: CompactionLimits) -> "Compactor":
+        from hermes.compaction.compactor import Compactor, ViewStore  # noqa: PLC0415 - loaded on first use
+        from hermes.compaction.summary import SummaryWriter  # noqa: PLC0415 - as above
+
+        writer = SummaryWriter(
+            models=summary_models,
+            redact=app.redactor.redact,
+            timeout=slot.timeout or 120.0,
+            effort=slot.reasoning_effort or None,
+        )
+        view = ViewStore(app.store, app.clock)
+        return Compactor(view, app.clock, app.price, limits, writer)
+
+    return CompactionService(app.store, limits, build)

@@ -12,7 +12,7 @@ from hermes.cli.dialog import TerminalDialog
 from hermes.config.editor import replace_whole_config
 from hermes.config.env import read_text
 from hermes.config.home import Home, ensure_home
-from hermes.config.loader import parse_config
+from hermes.config.loader import load_config
 from hermes.kit.terminal_text import escape_controls
 from hermes.schema.errors import ConfigError, UsageError
 
@@ -90,7 +90,7 @@ def _edit_until_valid(context: CliContext, home: Home, copy: Path, env: Mapping[
         edit_file(copy, context.env, at_terminal=context.stdin.isatty())
         text = read_text(copy)
         try:
-            loaded = parse_config(text, home.config, env)
+            loaded = load_config(home, env, text)
         except ConfigError as error:
             if not _ask_again(context, error):
                 raise

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 
 from hermes.config.env import parse_dotenv, read_text, with_variable, without_variable
 from hermes.config.home import Home, ensure_home
-from hermes.config.loader import check_is_mapping, inspect_config, parse_config
+from hermes.config.loader import check_is_mapping, inspect_config, load_config
 from hermes.config.problems import Problem, Severity, as_error
 from hermes.config.repair import is_text_type, setting_type
 from hermes.config.schema import Config
@@ -104,7 +104,7 @@ def change_settings(
     `decide` gets the current settings under the lock. Returns the names of removed settings.
     """
     with _locked_config(home) as old:
-        changes = decide(parse_config(old, home.config, env).config)
+        changes = decide(load_config(home, env, old).config)
         new = old
         for name, text in changes.items():
             if text is not None:

@@ -44,14 +44,13 @@ class LoadedConfig(Struct, frozen=True):
     raw: Mapping[str, object] = {}
 
 
-def load_config(home: Home, env: Mapping[str, str]) -> LoadedConfig:
-    """Load the settings of a home; defaults if there is no file. Raises `ConfigError`."""
-    return parse_config(read_text(home.config), home.config, env)
+def load_config(home: Home, env: Mapping[str, str], text: str | None = None) -> LoadedConfig:
+    """Load the settings of a home; defaults if there is no file. Raises `ConfigError`.
 
-
-def parse_config(text: str, file: Path, env: Mapping[str, str]) -> LoadedConfig:
-    """Parse text that is not in a file yet. Raises `ConfigError`."""
-    loaded, problems = inspect_config(text, file, env)
+    `text` is what will be in the file.
+    """
+    text = read_text(home.config) if text is None else text
+    loaded, problems = inspect_config(text, home.config, env)
     if loaded is None:
         raise as_error(problems)
     return loaded

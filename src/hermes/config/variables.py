@@ -360,8 +360,8 @@ def proxy_url(config: Config, env: Mapping[str, str]) -> str | None:
 
 
 _KEY_LOCATIONS = frozenset({"ssh_key", "key_env"})
-_FREE_MAPS = ("env", "environment", "headers", "cookies")
-"""Suffixes of settings with free-form variables or headers."""
+_FREE_MAPS = ("_env", "_environment", "_headers", "_cookies")
+"""Names of settings with free-form variables or headers, and suffixes of their names."""
 _HARMLESS_HEADERS = frozenset({"accept", "content-type", "user-agent"})
 
 
@@ -375,7 +375,7 @@ def mask_secrets(
     """
     name = path[-1] if path else ""
     if (mapping := as_mapping(value)) is not None:
-        inner = inside or _is_free_map(name)
+        inner = inside or f"_{name}".lower().endswith(_FREE_MAPS)
         return {
             key: mask_secrets(item, redactor, (*path, str(key)), inside=inner)
             for key, item in mapping.items()
@@ -400,7 +400,7 @@ def secrets_in(value: object, path: tuple[str, ...] = (), *, inside: bool = Fals
     """Every secret in the settings, found by its key."""
     name = path[-1] if path else ""
     if (mapping := as_mapping(value)) is not None:
-        inner = inside or _is_free_map(name)
+        inner = inside or f"_{name}".lower().endswith(_FREE_MAPS)
         for key, item in mapping.items():
             yield from secrets_in(item, (*path, str(key)), inside=inner)
     elif (entries := as_list(value)) is not None:
@@ -417,11 +417,6 @@ def secrets_in(value: object, path: tuple[str, ...] = (), *, inside: bool = Fals
             yield from secret_parts(text)
         elif _is_room_list(path):
             yield from room_keys(text)
-
-
-def _is_free_map(name: str) -> bool:
-    small = name.lower()
-    return small in _FREE_MAPS or small.endswith(tuple(f"_{ending}" for ending in _FREE_MAPS))
 
 
 def _is_harmless(name: str) -> bool:

@@ -69,7 +69,7 @@ class Planner(Protocol):
         ...
 
 
-AfterTurn = Callable[[TurnRequest, RunEnded], None]
+AfterTurn = Callable[[TurnRequest, RunEnded], object]
 """Called after each turn, also if it was cancelled; its work is not awaited."""
 ObserveTurn = Callable[[TurnRequest, Scope], Callable[[Event], None] | None]
 """Returns a callback for the events of a turn, or None; the callback must not block."""

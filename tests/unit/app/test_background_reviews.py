@@ -1,5 +1,6 @@
 """Background reviews of a profile: settings and notices."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,11 @@ from hermes.config.loader import load_config
 from hermes.gateway.messages import outbox_name, read_outbox_message, topic_of
 from hermes.learning.review.reviewer import ReviewedTurn
 from hermes.learning.review.scheduler import NotificationLevel
+from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.scope import Address
+from hermes.session.conversation import SessionOptions
+from hermes.session.turn_request import TurnRequest
+from support.turns import user_message
 
 CHAT = Address("fake", "1")
 
@@ -31,6 +36,18 @@ async def app(path: Path, config: str = "") -> AsyncGenerator[App]:
     choices = AppOptions(workspace=str(path), reviews_turns=True)
     async with open_app(resolve_home(env), env, choices) as opened:
         yield opened
+
+
+@pytest.mark.parametrize(("steps", "started"), [(1, 0), (9, 0), (10, 1)])
+async def test_first_turn_too_short_for_a_review_is_not_read(
+    tmp_path: Path, steps: int, started: int
+) -> None:
+    async with app(tmp_path / "home") as harness:
+        session = harness.new_conversation(SessionOptions()).session
+        turn = TurnRequest(session=session, message=user_message("hi"), new=True)
+        before = asyncio.all_tasks()
+        harness.reviews.turn_ended(turn, RunEnded("", Outcome.DONE, steps=steps))
+        assert len(asyncio.all_tasks() - before) == started
 
 
 async def test_notice_to_a_chat_goes_through_the_outbox(tmp_path: Path) -> None:

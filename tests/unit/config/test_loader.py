@@ -5,7 +5,7 @@ import pytest
 
 from hermes.config.env import Env
 from hermes.config.home import Home
-from hermes.config.loader import check_config, load_config, parse_config
+from hermes.config.loader import check_config, load_config
 from hermes.config.schema import Config
 from hermes.config.sections.models import Model
 from hermes.kit.errors import ConfigError
@@ -13,10 +13,11 @@ from support.cases import cases
 
 FULL = Path(__file__).parent / "data" / "full.yaml"
 FILE = Path("config.yaml")
+HOME = Home(Path(), Path())
 
 
 def read(text: str, **env: str):
-    return parse_config(text, FILE, env)
+    return load_config(HOME, env, text)
 
 
 def warnings(text: str, **env: str) -> list[str]:
@@ -56,7 +57,7 @@ def test_documented_defaults():
 
 
 def test_large_config_loads_without_warnings():
-    loaded = parse_config(FULL.read_text(), FULL, {})
+    loaded = load_config(HOME, {}, FULL.read_text())
     assert [str(problem) for problem in loaded.warnings] == []
     config = loaded.config
     assert config.main_model.default == "anthropic/claude-opus-4.6"

@@ -8,7 +8,7 @@ import anyio
 from msgspec import Struct, structs
 
 from hermes.app.model_settings import model_settings
-from hermes.app.models import ModelSelector, ProviderModels, find_available, with_embedded_models
+from hermes.app.models import ModelSelector, ProviderModels, find_available
 from hermes.app.storage import open_blobs
 from hermes.cli.context import CliContext
 from hermes.cli.dialog import TerminalDialog
@@ -46,8 +46,8 @@ def run(args: Namespace, context: CliContext) -> int:
 
 async def _show_or_choose(args: Namespace, context: CliContext) -> int:
     home, env, clock = context.home(), context.profile_env(), SystemClock()
-    configured = model_settings(context.load_config().config)
-    settings = with_embedded_models(KeyPool(AuthFile(home.auth), clock).with_keys(configured), home)
+    configured = model_settings(context.load_config().config, home.root)
+    settings = KeyPool(AuthFile(home.auth), clock).with_keys(configured)
     selector = ModelSelector(home, env, configured, open_blobs(home), clock)
     try:
         if args.name:

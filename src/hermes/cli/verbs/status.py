@@ -129,16 +129,15 @@ async def _model(home: Home, settings: tuple[Config, Env], clock: Clock) -> tupl
         missing = f"codex runs the turns, but {program} was not found: hermes doctor"
         return f"codex ({program})", "" if codex_is_installed(env) else missing
     blobs = open_blobs(home)
-    selector = ModelSelector(home, env, model_settings(config), blobs, clock)
+    configured = model_settings(config, home.root)
+    selector = ModelSelector(home, env, configured, blobs, clock)
     name = NO_MODEL
     try:
         name = await selector.describe_default()
         if name == NO_MODEL:
             await selector.resolve(ModelOverrides())
         else:
-            resolve_models(
-                KeyPool(AuthFile(home.auth), clock).with_keys(model_settings(config)), env.get
-            )
+            resolve_models(KeyPool(AuthFile(home.auth), clock).with_keys(configured), env.get)
     except (NoProviderConfigured, NoModelChosen) as error:
         # A name without configuration comes from a local server.
         if name != NO_MODEL:

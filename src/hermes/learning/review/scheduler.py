@@ -108,8 +108,6 @@ class ReviewScheduler:
         intervals = self._rules.intervals
         if not intervals.memory and not intervals.skills:
             return
-        if turn.new and not intervals.may_be_due(1, ended.steps):
-            return
         if ended.outcome is not Outcome.DONE or turn.role is not Role.OWNER:
             return
         if (

@@ -16,10 +16,6 @@ class ReviewIntervals(Struct, frozen=True, kw_only=True):
     memory: int = 10
     skills: int = 10
 
-    def may_be_due(self, turns: int, steps: int) -> bool:
-        """Whether so many turns with so many steps can be enough, whatever they did."""
-        return 0 < self.memory <= turns or 0 < self.skills <= steps
-
 
 class DueReviews(Struct, frozen=True, kw_only=True):
     memory: bool = False

@@ -253,17 +253,6 @@ async def test_waiting_reviews_are_queued_and_limited(tmp_path: Path) -> None:
         assert len(asyncio.all_tasks()) == tasks + MAX_CONCURRENT - 1
 
 
-@pytest.mark.parametrize(("steps", "checked"), [(1, False), (9, False), (10, True)])
-async def test_first_turn_too_short_for_a_review_is_not_read(
-    tmp_path: Path, steps: int, checked: bool
-) -> None:
-    async with learning_harness(tmp_path, rules=ReviewRules()) as one:
-        session = one.talk.conversation.session
-        turn = TurnRequest(session=session, message=user_message("hi"), new=True)
-        one.reviews.turn_ended(turn, RunEnded("", Outcome.DONE, steps=steps))
-        assert bool(one.reviews.active_sessions) is checked
-
-
 async def test_shutdown_ends_the_review(tmp_path: Path) -> None:
     with anyio.fail_after(60):
         async with learning_harness(

@@ -233,12 +233,13 @@ class TerminalClient:
 
     async def _models(self) -> Sequence[tui.ModelOption]:
         from hermes.app.model_settings import model_settings
-        from hermes.app.models import find_available, with_embedded_models
+        from hermes.app.models import find_available
 
-        configured = model_settings(self._context.load_config().config)
-        settings = with_embedded_models(configured, self._context.home())
+        config, root = self._context.load_config().config, self._context.home().root
         found: list[tui.ModelOption] = []
-        for offer in await find_available(settings, self._context.profile_env().get):
+        for offer in await find_available(
+            model_settings(config, root), self._context.profile_env().get
+        ):
             provider = offer.provider
             found += [tui.ModelOption(provider=provider, model=model) for model in offer.models]
             if offer.error:

@@ -66,7 +66,13 @@ def _can_ask(args: Namespace, context: CliContext) -> bool:
 
 def run_input(agent: AgentClient, question: UserInput, args: Namespace, context: CliContext) -> int:
     """Run one turn, print what the flags ask for, and return the exit code."""
-    listener = _make_listener(args, context)
+    listener: Listener
+    if args.json:
+        listener = JsonListener(context.stdout)
+    elif args.quiet or args.query is None:
+        listener = AnswerListener(context.stderr)
+    else:
+        listener = _event_printer(context)
     try:
         ask = _make_answerer(agent, context) if _can_ask(args, context) else _ask_nobody
         code = _run(agent, question, listener, ask)
@@ -147,11 +153,7 @@ def _output_error(error: OSError) -> HermesError:
     )
 
 
-def _make_listener(args: Namespace, context: CliContext) -> Listener:
-    if args.json:
-        return JsonListener(context.stdout)
-    if args.quiet or args.query is None:
-        return AnswerListener(context.stderr)
+def _event_printer(context: CliContext) -> Listener:
     from hermes.cli.verbs.chat.event_printer import EventPrinter
     from hermes.cli.verbs.chat.kept_output import KeptOutput
 

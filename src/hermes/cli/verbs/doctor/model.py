@@ -46,7 +46,7 @@ async def check_model(context: CheckContext) -> list[Finding]:
 async def _check_own_model(context: CheckContext) -> list[Finding]:
     home = context.home
     blobs = open_blobs(home)
-    settings = model_settings(context.config)
+    settings = model_settings(context.config, home.root)
     selector = ModelSelector(home, context.env, settings, blobs, context.clock)
     where = "the model"
     try:
