@@ -1,5 +1,6 @@
 """The Home Assistant channel on the emulator: the contract, filters, and changes missed."""
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -39,6 +40,7 @@ from support.channel_deps import new_deps
 
 HOME = Address("homeassistant", EVENTS_CHAT)
 LIGHT = "light.kitchen"
+ESCAPED = re.compile(r"\\([\\`*_~|\[\]#>+<&\-])")
 
 
 class QuickClock(SystemClock):
@@ -89,7 +91,8 @@ class TestHomeAssistantChannel(ChannelContract):
                 await one.server.push(one.home.events[-1])
 
             async def shown(address: Address) -> list[str]:
-                return list(one.home.notifications.values())
+                texts = one.home.notifications.values()
+                return [ESCAPED.sub(r"\1", text) for text in texts]
 
             def throttled() -> None:
                 one.server.failing = 429

@@ -30,6 +30,7 @@ from hermes.channels.state_file import StateFile, state_path
 from hermes.channels.unreadable_updates import UnreadableUpdates, unreadable_updates
 from hermes.channels.websocket import WebSocket, open_websocket
 from hermes.kit.clock import Clock
+from hermes.kit.literal_markdown import literal_markdown
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import (
     ChannelCapabilities,
@@ -37,6 +38,7 @@ from hermes.ports.channel import (
     Inbound,
     InboundDetails,
     InboundRefused,
+    Markup,
     NotSent,
     Offline,
     Outbound,
@@ -48,6 +50,7 @@ from hermes.schema.scope import Address
 
 log = logging.getLogger(__name__)
 
+_HTML = re.compile(r"<|&(?=#?\w+;)")
 HandleInbound = Callable[[Inbound], Awaitable[None]]
 LABEL = "Home Assistant"
 SENDER = "homeassistant"
@@ -109,7 +112,7 @@ class HomeAssistantChannel:
         if to.chat == EVENTS_CHAT:
             # The same id replaces a notification that was sent before.
             sent = f"hermes_{_digest(post.key)}" if post.key else f"hermes_{self._stamp()}"
-            await self._api.notify(sent, post.text)
+            await self._api.notify(sent, notification_text(post))
             return Receipt(to, sent)
         if (service := _SERVICE.fullmatch(to.chat)) is None:
             raise NotSent(f"{to.chat} is not the name of a notify service.")
@@ -269,6 +272,13 @@ def checked_options(deps: ChannelDeps) -> HomeAssistantOptions:
     if urlsplit(options.url).scheme not in {"http", "https"}:
         raise ConfigError(f"{deps.name}: HASS_URL must begin with http:// or https://.")
     return options
+
+
+def notification_text(post: Outbound) -> str:
+    """Return the text of a notification, which Home Assistant shows as Markdown with HTML."""
+    if post.markup is not Markup.PLAIN:
+        return post.text
+    return _HTML.sub(r"\\\g<0>", literal_markdown(post.text))
 
 
 @asynccontextmanager
