@@ -116,9 +116,21 @@ class RoomDirectory:
         for event in events:
             if event.state_key is None or event.kind not in _STATE:
                 continue
-            self._cache.drop(room)
+            if not self._is_known(room, event):
+                self._cache.drop(room)
             if event.kind == "m.room.encryption":
                 self._position.mark_encrypted(room)
+
+    def _is_known(self, room: str, event: Event) -> bool:
+        """Whether the cached facts have a member already: syncs repeat those who have written."""
+        if (cached := self._cache.get(room)) is None or event.kind != "m.room.member":
+            return False
+        reader = _Reader()
+        try:
+            reader.read(event)
+        except JSON_ERRORS:
+            return False
+        return bool(reader.people) and reader.people.items() <= cached.facts.people.items()
 
     def read_direct(self, event: Event) -> None:
         """Read which rooms are direct chats, from the account's data."""
