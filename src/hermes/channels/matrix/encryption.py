@@ -364,7 +364,7 @@ class Encryption:
             for user in people
             for device in self._olm.device_store.active_user_devices(user)
             if (user, device.id) != (self._login.user_id, self._login.device_id)
-            and not self._olm.is_device_blacklisted(device)
+            and not device.blacklisted
         )
         if self._recipients.get(room) != recipients:
             # People who left must not read new messages; people who joined must not read old ones.
