@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Generator, Mapping
+from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from queue import SimpleQueue
 
@@ -53,24 +54,17 @@ MAX_SHOWN = 100
 """Number of messages shown in full when a session is resumed on a screen."""
 
 
-class ConversationService:
+class ConversationService(Struct, eq=False):
     """Serves one conversation; one turn, command or query at a time."""
 
-    def __init__(
-        self,
-        app: App,
-        conversation: Conversation,
-        start: ConversationOptions,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        self.app = app
-        self.start = start
-        self.conversation = conversation
-        self.busy_mode = app.config.display.busy_input_mode
-        self._notes = notes
-        self._scope: anyio.CancelScope | None = None
-        self._window = 0
-        self._yolo = False
+    app: App
+    conversation: Conversation
+    start: ConversationOptions
+    busy_mode: str
+    _notes: tuple[str, ...] = ()
+    _scope: anyio.CancelScope | None = None
+    _window: int = 0
+    _yolo: bool = False
 
     @property
     def state(self) -> ConversationState:
@@ -329,7 +323,8 @@ async def open_conversation(
     notes: tuple[str, ...] = ()
     if start.resume or start.latest:
         notes = await _continue_session(app, conversation, start, chosen)
-    return ConversationService(app, conversation, start, notes)
+    busy_mode = app.config.display.busy_input_mode
+    return ConversationService(app, conversation, start, busy_mode, notes)
 
 
 async def _resume(app: App, conversation: Conversation, name: str) -> None:
@@ -369,7 +364,8 @@ class InProcessClient(Struct, eq=False):
     _portal: BlockingPortal
     _service: ConversationService
     _loop: asyncio.AbstractEventLoop
-    _events: SimpleQueue[Event | None] = field(default_factory=SimpleQueue)
+    _events: SimpleQueue[Event | Future[Outcome]] = field(default_factory=SimpleQueue)
+    """The events of the turn, and last the turn itself."""
 
     @property
     def state(self) -> ConversationState:
@@ -388,8 +384,8 @@ class InProcessClient(Struct, eq=False):
             events.put(event)
 
         turn = self._portal.start_task_soon(self._service.submit, user_input, emit)
-        turn.add_done_callback(lambda _: events.put(None))
-        while (event := events.get()) is not None:
+        turn.add_done_callback(events.put)
+        while not isinstance(event := events.get(), Future):
             display.on_event(event)
         outcome = turn.result()
         if display.error is not None:

@@ -168,7 +168,17 @@ class Conversation:
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
         reading = RunReading(reader := _ConversationReader(steering, emit))
-        turn = partial(self._runner.run, self._request(message), reading, steer=steering.take)
+        request = TurnRequest(
+            session=self.session,
+            message=message,
+            new=self._new,
+            replaces_from=self._replaces,
+            attended=self._options.attended,
+            yolo=self._options.yolo,
+            async_delivery=self._options.async_delivery,
+        )
+        self._replaces = None
+        turn = partial(self._runner.run, request, reading, steer=steering.take)
         try:
             await reading.follow(turn, scope)
         except anyio.get_cancelled_exc_class():
@@ -183,19 +193,6 @@ class Conversation:
                 if self._options.refresh:
                     await self._reload()
         return Outcome.CANCELLED if reading.ended is None else reading.ended.outcome
-
-    def _request(self, message: User) -> TurnRequest:
-        """The next turn; it replaces the messages chosen by `replace_last` or `replace_from`."""
-        replaces, self._replaces = self._replaces, None
-        return TurnRequest(
-            session=self.session,
-            message=message,
-            new=self._new,
-            replaces_from=replaces,
-            attended=self._options.attended,
-            yolo=self._options.yolo,
-            async_delivery=self._options.async_delivery,
-        )
 
     async def queue(self, parts: MessageParts) -> str:
         """Store a message for the next turn of this session; returns its id."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from hermes.store.connection import (
 from hermes.store.rows import fetch_number
 
 _SQL = load_statements("connection")
+SCHEMA_VERSION = 13
+"""The number of the last migration."""
 APPLICATION_ID = int.from_bytes(b"Hrms", "big")
 _LEGACY_TABLES = frozenset({"sessions", "messages", "schema_version"})
 _READER_BUSY_MS = 10_000
@@ -72,24 +74,20 @@ def check_not_lost(path: Path) -> None:
 
     SQLite would create a new database for the former, and delete the latter.
     """
+    with suppress(FileNotFoundError):
+        size = path.stat().st_size
+        if size < _MIN_SIZE:
+            lost = f"{path} is {'truncated' if size else 'empty'}: its contents are lost."
+            raise StoreCorrupt(lost, hint=recovery_hint(path))
+        return
     journal = path.with_name(f"{path.name}-wal")
-    size, left = _size(path), _size(journal)
-    if size is not None and size < _MIN_SIZE:
-        state = "empty" if size == 0 else "truncated"
-        raise StoreCorrupt(f"{path} is {state}: its contents are lost.", hint=recovery_hint(path))
-    # Another process may have created both meanwhile; then the database exists by now.
-    if size is None and left and not path.exists():
-        raise StoreCorrupt(
-            f"{path} is missing, but its journal {journal} with the last changes still exists.",
-            hint=recovery_hint(path),
-        )
-
-
-def _size(path: Path) -> int | None:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return None
+    with suppress(FileNotFoundError):
+        # Another process may have created both meanwhile; then the database exists by now.
+        if journal.stat().st_size and not path.exists():
+            raise StoreCorrupt(
+                f"{path} is missing, but its journal {journal} with the last changes still exists.",
+                hint=recovery_hint(path),
+            )
 
 
 def _create(path: Path) -> None:
@@ -107,7 +105,7 @@ def empty_store() -> bytes:
     """A new database as the bytes of its file, built once per process."""
     memory = connect(Path(":memory:"), READ_WRITE)
     try:
-        _apply_migrations(memory, migrations())
+        _migrate(memory)
         return memory.serialize("main")
     finally:
         memory.close()
@@ -157,20 +155,10 @@ def table_names(connection: Connection) -> set[str]:
 
 
 def _prepare(connection: Connection, path: Path) -> None:
+    """Bring the file to the current schema. Raises unless it is empty or ours."""
     # Closing a file that is not ours must not change it either.
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    _check_owner(connection, path)
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
-    enter_wal(connection)
-    connection.execute(_SQL["writer"]).fetchall()
-    _migrate(connection, path)
-
-
-def _check_owner(connection: Connection, path: Path) -> None:
-    """Raise unless the file is empty or ours.
-
-    Reads one snapshot, because another process may be creating the file.
-    """
+    # One snapshot, because another process may be creating the file.
     connection.execute("BEGIN")
     try:
         owner = fetch_number(connection.execute(_SQL["application"]))
@@ -183,6 +171,17 @@ def _check_owner(connection: Connection, path: Path) -> None:
         # A disk failure ends the transaction itself, and its error is the one to report.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+    enter_wal(connection)
+    connection.execute(_SQL["writer"]).fetchall()
+    version = fetch_number(connection.execute(_SQL["version"]))
+    if version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} has schema {version}; this version of Hermes only knows {SCHEMA_VERSION}.",
+            hint=f"Update Hermes, or {_OTHER_HOME_HINT}",
+        )
+    if version < SCHEMA_VERSION:
+        _migrate(connection)
 
 
 def enter_wal(connection: Connection) -> None:
@@ -198,25 +197,12 @@ def enter_wal(connection: Connection) -> None:
             return
 
 
-def _migrate(connection: Connection, path: Path) -> None:
-    steps = migrations()
-    newest = steps[-1][0]
-    version = fetch_number(connection.execute(_SQL["version"]))
-    if version > newest:
-        raise StoreError(
-            f"{path} has schema {version}; this version of Hermes only knows {newest}.",
-            hint=f"Update Hermes, or {_OTHER_HOME_HINT}",
-        )
-    if version < newest:
-        _apply_migrations(connection, steps)
-
-
-def _apply_migrations(connection: Connection, steps: list[tuple[int, Path]]) -> None:
+def _migrate(connection: Connection) -> None:
     """Apply all missing migrations in one transaction: a crash leaves the old or the new schema."""
     with write_transaction(connection):
         # Another process may have migrated it while we waited.
         version = fetch_number(connection.execute(_SQL["version"]))
-        for number, script in steps:
+        for number, script in migrations():
             if number > version:
                 connection.execute(script.read_text(encoding="utf-8")).fetchall()
                 connection.execute(f"PRAGMA user_version = {number}")

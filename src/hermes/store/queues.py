@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Raw, Struct, structs
@@ -9,12 +10,12 @@ from msgspec import Raw, Struct, structs
 from hermes.kit.clock import Clock
 from hermes.kit.ids import is_surely_dead, worker_of
 from hermes.ports.store import ItemStatus, ParkedItem, QueueCounts, QueueItem
-from hermes.schema.errors import LeaseLost, NotFound
+from hermes.schema.errors import NotFound
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
 from hermes.store.workers import LONGEST, SqliteWorkers, lease_span
-from hermes.store.writes import check_held, enqueue
+from hermes.store.writes import check_held, enqueue, is_held
 
 _SQL = load_statements("queues")
 _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
@@ -78,8 +79,8 @@ class SqliteQueues(Struct):
 
     async def put(self, item: QueueItem, holder: str = "") -> bool:
         if holder:
-            return await self._workers.write(lambda connection: enqueue(connection, item, holder))
-        return await self._engine.write(lambda connection: enqueue(connection, item))
+            return await self._workers.write(partial(enqueue, item=item, holder=holder))
+        return await self._engine.write(partial(enqueue, item=item))
 
     async def claim(
         self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
@@ -98,23 +99,14 @@ class SqliteQueues(Struct):
 
     async def _claim(self, wanted: ClaimRequest) -> Sequence[QueueItem]:
         write = self._workers.write if wanted.until is None else self._engine.write
-        is_alive = self._workers.is_alive
-        return await write(
-            lambda connection: claim_items(connection, wanted, is_alive), droppable=True
-        )
+        claim = partial(claim_items, wanted=wanted, is_alive=self._workers.is_alive)
+        return await write(claim, droppable=True)
 
     async def counts(self) -> Sequence[QueueCounts]:
         return await self._engine.fetch(_SQL["counts"], {}, _CountsRow, _CountsRow.counts)
 
     async def held(self, key: str, holder: str) -> bool:
-        def read(connection: Connection) -> bool:
-            try:
-                check_held(connection, key, holder)
-            except LeaseLost:
-                return False
-            return True
-
-        return await self._engine.read(read)
+        return not holder or await self._engine.read(partial(is_held, key=key, holder=holder))
 
     async def topics(self, queue: str) -> Sequence[str]:
         def read(connection: Connection) -> list[str]:
@@ -138,7 +130,8 @@ class SqliteQueues(Struct):
         values = {"key": key, "reason": reason}
 
         def park(connection: Connection) -> None:
-            check_held(connection, key, holder)
+            if holder:
+                check_held(connection, key, holder)
             _settle_item(connection, "park", values)
 
         await self._engine.write(park)

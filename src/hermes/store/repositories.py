@@ -6,7 +6,16 @@ from datetime import datetime
 from enum import Enum
 from functools import cached_property, partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, assert_never, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    TypeAlias,
+    TypeVar,
+    assert_never,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec import Raw, Struct
@@ -41,8 +50,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+if TYPE_CHECKING:
+    # A cached property fits a protocol's property, which the type checker does not know.
+    from builtins import property as lazy
+else:
+    lazy = cached_property
+
 R = TypeVar("R")
 S = TypeVar("S", bound=Struct)
+_Encode: TypeAlias = Callable[[Any], Value]
 
 
 class Columns(Generic[S]):
@@ -52,20 +68,23 @@ class Columns(Generic[S]):
         self._kind = kind
 
     @cached_property
-    def _codecs(self) -> list[tuple[str, Callable[[Any], Value], Callable[[Any], Any]]]:
+    def _codecs(self) -> "list[tuple[str, _Encode | None, Callable[[Any], Any]]]":
         hints = get_type_hints(self._kind)
         return [(name, *_codec_of(hints[name])) for name in self._kind.__struct_fields__]
 
     def values(self, record: S, **more: Value) -> dict[str, Value]:
         """The bindings of a record by column, and `more` of them."""
-        fields = {name: encode(getattr(record, name)) for name, encode, _ in self._codecs}
+        fields: dict[str, Value] = {}
+        for name, encode, _ in self._codecs:
+            value = getattr(record, name)
+            fields[name] = value if value is None or encode is None else encode(value)
         return {**fields, **more}
 
     def read(self, row: Row) -> S:
         """Raises `StoreError` with the value of the row's first column."""
         try:
             fields = {
-                name: decode(value)
+                name: None if value is None else decode(value)
                 for (name, _, decode), value in zip(self._codecs, row, strict=False)
             }
             return self._kind(**fields)
@@ -129,7 +148,8 @@ def put_row(
         raise StateConflict(conflict)
 
 
-def _codec_of(hint: Any) -> tuple[Callable[[Any], Value], Callable[[Any], Any]]:
+def _codec_of(hint: Any) -> tuple[_Encode | None, Callable[[Any], Any]]:
+    """How a value other than None is stored (None: as it is) and read."""
     optional = NoneType in get_args(hint)
     kinds = [one for one in get_args(hint) if one is not NoneType] if optional else [hint]
     kind = kinds[0] if len(kinds) == 1 else object
@@ -140,22 +160,14 @@ def _codec_of(hint: Any) -> tuple[Callable[[Any], Value], Callable[[Any], Any]]:
     elif isinstance(kind, type) and issubclass(kind, Enum):
         encode, decode = _enum_value, kind
     elif kind in (str, int, float, bool):
-        encode, decode = _unchanged, partial(msgspec.convert, type=kind, strict=kind is not bool)
+        encode, decode = None, partial(msgspec.convert, type=kind, strict=kind is not bool)
     else:
         encode, decode = msgspec.json.encode, partial(msgspec.json.decode, type=hint)
-    return (partial(_unless_none, encode), partial(_unless_none, decode))
-
-
-def _unless_none(convert: Callable[[Any], Any], value: object) -> Any:
-    return None if value is None else convert(value)
+    return encode, decode
 
 
 def _enum_value(value: Enum) -> Value:
     return value.value
-
-
-def _unchanged(value: Value) -> Value:
-    return value
 
 
 _SQL = load_statements("background_work")
@@ -244,74 +256,74 @@ def _reported(delegation: str) -> str:
 
 
 class SqliteRepositories:
-    """The repositories of a store, which sets the attributes."""
+    """The repositories of a store, which sets the attributes; each is built at its first use."""
 
     _engine: Engine
     workers: SqliteWorkers
 
-    @property
+    @lazy
     def approvals(self) -> "SqliteApprovalRecords":
         from hermes.store.approval_records import SqliteApprovalRecords
 
         return SqliteApprovalRecords(self._engine)
 
-    @property
+    @lazy
     def processes(self) -> SqliteProcesses:
         return SqliteProcesses(self._engine, self.workers)
 
-    @property
+    @lazy
     def delegations(self) -> SqliteDelegations:
         return SqliteDelegations(self._engine, self.workers)
 
-    @property
+    @lazy
     def chats(self) -> "SqliteChatRecords":
         from hermes.store.chat_records import SqliteChatRecords
 
         return SqliteChatRecords(self._engine)
 
-    @property
+    @lazy
     def compaction(self) -> "SqliteCompactionRecords":
         from hermes.store.session_records import SqliteCompactionRecords
 
         return SqliteCompactionRecords(self._engine)
 
-    @property
+    @lazy
     def runs(self) -> "SqliteRunRecords":
         from hermes.store.session_records import SqliteRunRecords
 
         return SqliteRunRecords(self._engine, self.workers)
 
-    @property
+    @lazy
     def runtime_sessions(self) -> "SqliteRuntimeSessions":
         from hermes.store.session_records import SqliteRuntimeSessions
 
         return SqliteRuntimeSessions(self._engine)
 
-    @property
+    @lazy
     def ledger(self) -> "SqliteLedgerRecords":
         from hermes.store.ledger import SqliteLedgerRecords
 
         return SqliteLedgerRecords(self._engine, self.workers)
 
-    @property
+    @lazy
     def api(self) -> "SqliteApiRecords":
         from hermes.store.api_records import SqliteApiRecords
 
         return SqliteApiRecords(self._engine, self.workers)
 
-    @property
+    @lazy
     def jobs(self) -> "SqliteJobs":
         from hermes.store.jobs import SqliteJobs
 
         return SqliteJobs(self._engine)
 
-    @property
+    @lazy
     def board_watches(self) -> "SqliteBoardWatches":
         from hermes.store.board_watches import SqliteBoardWatches
 
         return SqliteBoardWatches(self._engine)
 
-    @property
+    @lazy
     def goals(self) -> "SqliteGoals":
         from hermes.store.goals import SqliteGoals
 

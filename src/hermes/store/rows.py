@@ -149,7 +149,7 @@ class IntentRow(Struct, array_like=True, frozen=True):
         return Intent(**fields_of(self, at=from_micros(self.at)))
 
 
-class _Number(Struct, array_like=True, frozen=True):
+class NumberRow(Struct, array_like=True, frozen=True):
     value: int
 
 
@@ -204,16 +204,10 @@ def fetch_one(cursor: Rows, kind: type[T]) -> T | None:
 
 def fetch_number(cursor: Rows) -> int:
     """The single number of a statement that always returns a row."""
-    number = fetch_number_or_none(cursor)
+    number = fetch_one(cursor, NumberRow)
     if number is None:
         raise StoreError("A number is missing from the database.")
-    return number
-
-
-def fetch_number_or_none(cursor: Rows) -> int | None:
-    for row in cursor.fetchall():
-        return row_as(row, _Number).value
-    return None
+    return number.value
 
 
 def encode_message(message: Message) -> bytes:

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from functools import cache
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ INDEX_ROWS = 1_000
 """Messages indexed in one transaction at most."""
 _BATCH_CHARACTERS = 150_000
 """Characters indexed in one transaction: about 50 ms."""
+_END = 2**63 - 1
+"""After every message."""
 
 
 class _Row(Struct, array_like=True, frozen=True):
@@ -68,16 +71,14 @@ def shown_text(message: Message) -> str:
     return text
 
 
-def tags(role: str, principal: str) -> str:
-    """Words that no text contains: the role, and the principal unless it is the owner."""
-    return role_tag(role) if principal == OWNER else f"{role_tag(role)} {owner_tag(principal)}"
-
-
+@cache
 def role_tag(role: str) -> str:
+    """A word that no text contains."""
     return "r" + role.encode().hex()
 
 
 def owner_tag(principal: str) -> str:
+    """A word that no text contains."""
     return "p" + hashlib.sha256(principal.encode()).hexdigest()[:16]
 
 
@@ -94,14 +95,13 @@ def is_index_behind(connection: Connection, goal: int) -> bool:
     return fetch_number(connection.execute(_SQL["behind"], {"goal": goal})) > 0
 
 
-def index_batch(connection: Connection, goal: int | None = None, tries: int = BUSY_TRIES) -> bool:
-    """Index one batch in a short transaction. Return whether `goal`, or the end, is still ahead."""
-    wanted = newest_message(connection) if goal is None else goal
-    if not is_index_behind(connection, wanted):
+def index_batch(connection: Connection, goal: int = _END, tries: int = BUSY_TRIES) -> bool:
+    """Index one batch in a short transaction. Return whether a message up to `goal` is missing."""
+    if not is_index_behind(connection, goal):
         return False
     with write_transaction(connection, tries):
         _index(connection)
-    return is_index_behind(connection, wanted)
+    return is_index_behind(connection, goal)
 
 
 def merge_indexes(connection: Connection) -> None:
@@ -122,7 +122,10 @@ def _index(connection: Connection) -> None:
         if found is None:
             continue
         row, text = found
-        words.append((row.id, space_signs(text), tags(row.role, row.principal)))
+        tags = role_tag(row.role)
+        if row.principal != OWNER:
+            tags += f" {owner_tag(row.principal)}"
+        words.append((row.id, space_signs(text), tags))
         grams.append((row.id, text))
         size += len(text)
         if size > _BATCH_CHARACTERS:

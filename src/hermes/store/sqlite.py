@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import msgspec
+from msgspec import Struct
 
 from hermes.kit.clock import Clock
 from hermes.ports.ownership import WORKER_TTL
@@ -40,7 +41,7 @@ from hermes.store.database_file import open_writer
 from hermes.store.engine import Engine
 from hermes.store.journal import SqliteJournal, SqliteResponses
 from hermes.store.queues import ClaimRequest, SqliteQueues, claim_items
-from hermes.store.repositories import SqliteRepositories
+from hermes.store.repositories import SqliteRepositories, lazy
 from hermes.store.rows import (
     DailyUsageRow,
     IntentRow,
@@ -99,13 +100,12 @@ _DELETE_BATCH = 50
 """Sessions per transaction, so that a large deletion does not block other writes."""
 
 
-class SqliteArchive:
+class SqliteArchive(Struct):
     """Implements `hermes.ports.store.SessionArchive`."""
 
-    def __init__(self, engine: Engine, principal: str) -> None:
-        self._engine = engine
-        self._principal = principal
-        self._sql = _OWNER_SQL if principal == OWNER else _PRINCIPAL_SQL
+    _engine: Engine
+    _principal: str
+    _sql: Mapping[str, str]
 
     async def get(self, session: str) -> Session:
         found = await self._session("get", {"id": session})
@@ -304,22 +304,22 @@ class SqliteStore(SqliteRepositories):
     def __init__(self, engine: Engine, clock: Clock, worker_ttl: timedelta = WORKER_TTL) -> None:
         self._engine = engine
         self._clock = clock
-        self.workers = SqliteWorkers(engine, clock, worker_ttl)
+        self.workers = SqliteWorkers(engine, clock, to_micros(clock.now()), worker_ttl)
         self.queues = SqliteQueues(engine, clock, self.workers)
 
-    @property
+    @lazy
     def leases(self) -> SqliteLeases:
         return SqliteLeases(self._engine, self._clock)
 
-    @property
+    @lazy
     def journal(self) -> SqliteJournal:
         return SqliteJournal(self._engine, self.workers)
 
-    @property
+    @lazy
     def responses(self) -> SqliteResponses:
         return SqliteResponses(self._engine)
 
-    @property
+    @lazy
     def maintenance(self) -> "SqliteMaintenance":
         from hermes.store.maintenance import SqliteMaintenance  # noqa: PLC0415 - loaded on first use
 
@@ -342,7 +342,8 @@ class SqliteStore(SqliteRepositories):
         )
 
     def archive_for(self, principal: str) -> SqliteArchive:
-        return SqliteArchive(self._engine, principal)
+        sql = _OWNER_SQL if principal == OWNER else _PRINCIPAL_SQL
+        return SqliteArchive(self._engine, principal, sql)
 
     async def commit(self, *writes: Write, fence: Fence | None = None) -> None:
         """Commit all writes in one transaction, or none."""

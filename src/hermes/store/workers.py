@@ -7,10 +7,11 @@ the current one was written before a reboot.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from hermes.kit.clock import Clock
 from hermes.kit.ids import (
@@ -26,12 +27,11 @@ from hermes.schema.errors import LeaseLost, SessionBusy
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import (
+    NumberRow,
     fetch_all,
     fetch_number,
-    fetch_number_or_none,
     fetch_one,
     from_micros,
-    to_micros,
 )
 
 _LEASES = load_statements("leases")
@@ -57,18 +57,14 @@ def lease_span(clock: Clock, ttl: timedelta) -> tuple[int, int]:
     return now, now + min(ttl, MAX_LEASE) // timedelta(microseconds=1)
 
 
-class SqliteLeases:
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine = engine
-        self._clock = clock
+class SqliteLeases(Struct):
+    _engine: Engine
+    _clock: Clock
 
     async def hold(self, session: str, holder: str, ttl: timedelta) -> int:
         span = lease_span(self._clock, ttl)
-
-        def hold(connection: Connection) -> int:
-            return acquire_lease(connection, session, holder, span)
-
-        return await self._engine.write(hold, droppable=True)
+        acquire = partial(acquire_lease, session=session, holder=holder, span=span)
+        return await self._engine.write(acquire, droppable=True)
 
     async def renew(self, session: str, generation: int, ttl: timedelta) -> bool:
         until = lease_span(self._clock, ttl)[1]
@@ -110,9 +106,9 @@ def acquire_lease(connection: Connection, session: str, holder: str, span: tuple
         "gone": "",
     }
     # Most sessions are free, so the holder is only looked up when acquiring fails.
-    generation = fetch_number_or_none(connection.execute(_LEASES["hold"], values))
-    if generation is not None:
-        return generation
+    acquired = fetch_one(connection.execute(_LEASES["hold"], values), NumberRow)
+    if acquired is not None:
+        return acquired.value
     held = fetch_one(connection.execute(_LEASES["held"], values), _HeldLease)
     if held is not None and _is_held_by_other(held, holder, now):
         raise _session_busy(session, held.holder)
@@ -188,23 +184,24 @@ class _WorkerRow(Struct, array_like=True, frozen=True):
         )
 
 
-class SqliteWorkers:
+class SqliteWorkers(Struct, eq=False):
     """Implements `hermes.ports.store.Workers`."""
 
-    def __init__(self, engine: Engine, clock: Clock, ttl: timedelta = WORKER_TTL) -> None:
-        self._engine = engine
-        self._clock = clock
-        self.own = new_worker_id()
-        self.ttl = ttl
-        self._started_at = to_micros(clock.now())
-        self._registered = False
+    _engine: Engine
+    _clock: Clock
+    _started_at: int
+    ttl: timedelta = WORKER_TTL
+    own: str = field(default_factory=new_worker_id)
+    _registered: bool = False
 
     async def write(self, work: Callable[[Connection], R], *, droppable: bool = False) -> R:
         """Write as this worker, which is registered in the transaction of its first claim."""
 
+        if self._registered:
+            return await self._engine.write(work, droppable=droppable)
+
         def write(connection: Connection) -> R:
-            if not self._registered:
-                self._write_beat(connection)
+            self._write_beat(connection)
             return work(connection)
 
         result = await self._engine.write(write, droppable=droppable)
@@ -218,10 +215,10 @@ class SqliteWorkers:
         """
         if not holder or is_surely_dead(holder):
             return False
-        seen = _last_seen(connection, worker_of(holder))
+        seen = fetch_one(connection.execute(_WORKERS["seen"], {"id": worker_of(holder)}), NumberRow)
         if seen is None:
             return not names_worker(holder) and runs_here(holder)
-        return abs(self._now() - seen) < self.ttl // timedelta(microseconds=1)
+        return abs(self._now() - seen.value) < self.ttl // timedelta(microseconds=1)
 
     async def register(self) -> None:
         await self.write(lambda connection: None)
@@ -284,7 +281,3 @@ class SqliteWorkers:
 
     def _now(self) -> int:
         return round(self._clock.monotonic() * 1e6)
-
-
-def _last_seen(connection: Connection, worker: str) -> int | None:
-    return fetch_number_or_none(connection.execute(_WORKERS["seen"], {"id": worker}))

@@ -35,9 +35,9 @@ from hermes.schema.sessions import Session, SessionChange
 from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.journal import append_run_events, save_response
 from hermes.store.rows import (
+    NumberRow,
     encode_message,
     fetch_number,
-    fetch_number_or_none,
     fetch_one,
     fields_of,
     to_micros,
@@ -82,10 +82,12 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case EnqueueItem(item, holder):
             enqueue(connection, item, holder)
         case CompleteItem(key, holder):
-            check_held(connection, key, holder)
+            if holder:
+                check_held(connection, key, holder)
             connection.execute(_SQL["done"], {"key": key, "now": now})
         case AmendItem(key, body, holder):
-            check_held(connection, key, holder)
+            if holder:
+                check_held(connection, key, holder)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case DropItems():
             _drop_items(connection, write, now)
@@ -111,36 +113,32 @@ def names_holder(write: Write) -> bool:
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:
-    """Raise `LeaseLost` if a holder is named and its worker does not hold the item."""
-    if not holder:
-        return
-    values = {"key": key, "worker": worker_of(holder)}
-    if not fetch_number(connection.execute(_SQL["held"], values)):
+    """Raise `LeaseLost` if the holder's worker does not hold the item."""
+    if not is_held(connection, key, holder):
         raise LeaseLost(
             f"Another process has taken over the queue item {key}; nothing was written.",
             hint="Nothing needs to be done: the other process finishes it.",
         )
 
 
+def is_held(connection: Connection, key: str, holder: str) -> bool:
+    """Whether the holder's worker holds the item, or has completed it."""
+    values = {"key": key, "worker": worker_of(holder)}
+    return fetch_number(connection.execute(_SQL["held"], values)) > 0
+
+
 def enqueue(connection: Connection, item: QueueItem, holder: str = "") -> bool:
     """Return False when the key was seen before; with a holder it is claimed at once."""
-    if holder:
-        return _add_claimed(connection, "post claimed", item, holder, None)
     due = None if item.due is None else to_micros(item.due)
-    connection.execute(_SQL["post"], fields_of(item, body=bytes(item.body), due=due))
+    values = fields_of(item, body=bytes(item.body), due=due, holder=holder, until=None)
+    connection.execute(_SQL["post claimed" if holder else "post"], values)
     return connection.changes() > 0
 
 
 def enqueue_first(connection: Connection, item: QueueItem, holder: str, until: int) -> bool:
     """Like `enqueue` with a holder; False also if other items of the topic wait."""
-    return _add_claimed(connection, "post first", item, holder, until)
-
-
-def _add_claimed(
-    connection: Connection, statement: str, item: QueueItem, holder: str, until: int | None
-) -> bool:
     values = fields_of(item, body=bytes(item.body), holder=holder, until=until)
-    connection.execute(_SQL[statement], values)
+    connection.execute(_SQL["post first"], values)
     return connection.changes() > 0
 
 
@@ -154,10 +152,10 @@ def preview_of(message: Message) -> str:
 
 
 def session_number(connection: Connection, session: str) -> int:
-    number = fetch_number_or_none(connection.execute(_SQL["number"], {"id": session}))
+    number = fetch_one(connection.execute(_SQL["number"], {"id": session}), NumberRow)
     if number is None:
         raise session_not_found(session)
-    return number
+    return number.value
 
 
 def session_not_found(name: str) -> NotFound:
@@ -183,7 +181,7 @@ def _open_session(connection: Connection, session: Session) -> None:
 
 
 def _duplicate_error(connection: Connection, session: Session) -> StoreError:
-    if fetch_number_or_none(connection.execute(_SQL["number"], {"id": session.id})) is not None:
+    if connection.execute(_SQL["number"], {"id": session.id}).fetchall():
         return StateConflict(f"The session {session.id!r} already exists.")
     return _title_error(session.title)
 
@@ -219,58 +217,37 @@ class _SessionPosition(Struct, array_like=True, frozen=True):
     last_seq: int
 
 
-class _AppendCounts(Struct):
-    """What a batch of new messages adds to one session."""
-
-    count: int = 0
-    calls: int = 0
-    at: int = 0
-    preview: str = ""
-    preview_at: int = 0
-    n: int = 0
-    seq: int = 0
-
-    def add(self, message: Message, at: int) -> int:
-        """Return how many tools the message calls."""
-        calls = len(message.calls) if isinstance(message, Assistant) else 0
-        self.count += 1
-        self.calls += calls
-        self.at = max(self.at, at)
-        if not self.preview and (preview := preview_of(message)):
-            self.preview, self.preview_at = preview, self.count
-        return calls
-
-
 def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -> None:
     """Update the counts once per session and insert all rows with one statement."""
-    counts_by_session: dict[str, _AppendCounts] = {}
-    rows: list[tuple[_AppendCounts, int, AppendMessage, int, int]] = []
+    by_session: dict[str, list[AppendMessage]] = {}
     for append in appends:
-        at = to_micros(append.at)
-        counts = counts_by_session.setdefault(append.session, _AppendCounts())
-        calls = counts.add(append.message, at)
-        rows.append((counts, counts.count, append, at, calls))
-    for session, counts in counts_by_session.items():
-        values = fields_of(counts, id=session)
+        by_session.setdefault(append.session, []).append(append)
+    rows: list[tuple[Value, ...]] = []
+    for session, added in by_session.items():
+        times = [to_micros(append.at) for append in added]
+        calls = [
+            len(append.message.calls) if isinstance(append.message, Assistant) else 0
+            for append in added
+        ]
+        previews = [preview_of(append.message) for append in added]
+        preview = next(filter(None, previews), "")
+        values = {
+            "id": session,
+            "count": len(added),
+            "calls": sum(calls),
+            "at": max(times),
+            "preview": preview,
+            "preview_at": previews.index(preview) + 1,
+        }
         position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
         if position is None:
             raise session_not_found(session)
-        counts.n, counts.seq = position.n, position.last_seq - counts.count
-    connection.executemany(
-        _SQL["append"],
-        [
-            (
-                counts.n,
-                counts.seq + number,
-                append.run,
-                _ROLES[type(append.message)],
-                at,
-                calls,
-                encode_message(append.message),
-            )
-            for counts, number, append, at, calls in rows
-        ],
-    )
+        first = position.last_seq - len(added) + 1
+        for seq, (append, at, called) in enumerate(zip(added, times, calls, strict=True), first):
+            message = append.message
+            role, body = _ROLES[type(message)], encode_message(message)
+            rows.append((position.n, seq, append.run, role, at, called, body))
+    connection.executemany(_SQL["append"], rows)
 
 
 def _hide(connection: Connection, session: str, seq: int) -> None:
@@ -309,8 +286,8 @@ def add_usage(connection: Connection, values: Mapping[str, Value]) -> bool:
 
     Without a `day`, it counts on that of the last message.
     """
-    n = fetch_number_or_none(connection.execute(_SQL["meter session"], values))
-    if n is None:
+    number = fetch_one(connection.execute(_SQL["meter session"], values), NumberRow)
+    if number is None:
         return False
-    connection.execute(_SQL["meter model"], {**values, "n": n})
+    connection.execute(_SQL["meter model"], {**values, "n": number.value})
     return True

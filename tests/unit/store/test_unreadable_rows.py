@@ -136,7 +136,7 @@ class FaultyConnection:
 
 async def test_writer_survives_failed_idle_work(path: Path, caplog: pytest.LogCaptureFixture):
     connection = FaultyConnection(open_writer(path))
-    connection.failing = "SELECT coalesce(max(id), 0) FROM messages"
+    connection.failing = "SELECT EXISTS (SELECT 1 FROM messages"
     writer = Writer(connection, path)
     await connection.failed.wait()
     await writer.mailbox.run(lambda _: None)
