@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 
+from hermes.bus.memory import MemoryBus
 from hermes.cron.bot_chat import BotChat
 from hermes.cron.delivery import PlannedDelivery
 from hermes.cron.fire_runner import FireRunner, FireSettings
@@ -62,7 +63,7 @@ class CronHarness:
         self.clock = clock
         self.talk = ConversationHarness(store, clock, scripts, source="cron")
         self.model = self.talk.model
-        self.bus = self.talk.runner.bus
+        self.bus = MemoryBus()
         self.delivery = FakeDelivery()
         self.default_model = ""
         self.forwarded: list[tuple[str, str]] = []

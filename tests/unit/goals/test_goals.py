@@ -13,6 +13,7 @@ from msgspec import Raw, structs
 from hermes.app.followup_router import FollowupRouter
 from hermes.app.goals import SessionGoals
 from hermes.app.session_notices import SessionNotices
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.messages import CHAT_KEY_PREFIX, INBOX
 from hermes.goals.judge import (
     Judge,
@@ -122,8 +123,9 @@ async def goal_harness(
             usage = RecordUsage(session.id, "", "judge", "testing", Usage(1, 1), 0.25, clock.now())
             await talk.store.commit(usage)
 
-        followups = FollowupRouter(talk.store, talk.runner.bus)
-        notices = SessionNotices(clock, talk.runner.bus)
+        bus = MemoryBus()
+        followups = FollowupRouter(talk.store, bus)
+        notices = SessionNotices(clock, bus)
         service = GoalService(
             store=talk.store,
             clock=clock,
