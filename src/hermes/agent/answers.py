@@ -170,8 +170,8 @@ def _start(text: str, at: int) -> int:
 class TurnEffects(Struct):
     """What the calls of a turn that succeeded may have changed."""
 
-    _tools: Mapping[str, Tool]
-    can_change_files: bool
+    _tools: Mapping[str, Tool] = {}
+    can_change_files: bool = False
     files: bool = False  # a tool that changes files was used
     others: bool = False  # something that is not a file was changed
 

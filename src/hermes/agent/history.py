@@ -6,6 +6,7 @@ and with them its prompt cache, stay the same.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from sys import getsizeof
 from typing import TypeAlias, overload
 
@@ -75,39 +76,36 @@ class History(Sequence[Message]):
 
     def add(self, message: Message) -> None:
         self._messages.append(message)
-        self.size += _size(message)
+        self.size += 1
+        for part in message.parts:
+            match part:
+                case Text(text):
+                    self.size += len(text)
+                    self.memory_bytes += getsizeof(text)
+                case Reasoning(text, signature):
+                    self.size += len(text)
+                    self.memory_bytes += getsizeof(text) + getsizeof(signature or "")
+                case ToolCall(args=args, broken=broken):
+                    data = bytes(args)
+                    self.size += len(data)
+                    self.memory_bytes += getsizeof(data) + getsizeof(broken)
+                case Media():
+                    pass
+        if isinstance(message, Result):
+            self.memory_bytes += getsizeof(message.shown)
 
     def replace(self, messages: Sequence[Message]) -> None:
         """Replace the messages in place, for every reference to this history."""
-        self._messages = list(messages)
-        self.size = sum(map(_size, self._messages))
+        self._messages: list[Message] = []
+        self.size = 0
         """Approximate number of characters."""
+        self.memory_bytes = 0
+        """Memory used by its text, also by text that is only shown to people."""
         self.call_ids: set[str] = set()
         self._valid: list[Message] = []
         self._validated = 0
-        self._bytes, self._measured = 0, 0
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory used by its text in bytes, also by text that is only shown to people.
-
-        Each message is measured once.
-        """
-        for message in self._messages[self._measured :]:
-            for part in message.parts:
-                match part:
-                    case Text(text):
-                        self._bytes += getsizeof(text)
-                    case Reasoning(text, signature):
-                        self._bytes += getsizeof(text) + getsizeof(signature or "")
-                    case ToolCall(args=args, broken=broken):
-                        self._bytes += getsizeof(bytes(args)) + getsizeof(broken)
-                    case Media():
-                        pass
-            if isinstance(message, Result):
-                self._bytes += getsizeof(message.shown)
-        self._measured = len(self._messages)
-        return self._bytes
+        for message in messages:
+            self.add(message)
 
     def valid(self) -> list[Message]:
         valid, added = self._valid, self._messages[self._validated :]
@@ -124,14 +122,6 @@ class History(Sequence[Message]):
                     valid.append(message)
         self._validated = len(self._messages)
         return list(valid)
-
-
-def _size(message: Message) -> int:
-    return 1 + sum(
-        len(bytes(part.args)) if isinstance(part, ToolCall) else len(part.text)
-        for part in message.parts
-        if not isinstance(part, Media)
-    )
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[tuple[str, str]]:
@@ -317,6 +307,7 @@ class CompactionLimits(Struct, frozen=True, kw_only=True):
     stateful: tuple[str, ...] = ()  # tools that restore their state from their last result
 
 
+@lru_cache(maxsize=64)
 def compaction_threshold(
     limits: CompactionLimits, window: int, model: str = "", provider: str = ""
 ) -> int:
@@ -361,10 +352,7 @@ def total_tokens(messages: Iterable[Message]) -> int:
     return sum(map(message_tokens, messages))
 
 
-def tool_tokens(specs: Sequence[ToolSpec]) -> int:
-    return sum(_MESSAGE_TOKENS + spec.characters // CHARACTERS_PER_TOKEN for spec in specs)
-
-
 def request_tokens(system: str, specs: Sequence[ToolSpec], messages: Sequence[Message]) -> int:
-    tokens = len(system) // CHARACTERS_PER_TOKEN + tool_tokens(specs)
+    tools = sum(_MESSAGE_TOKENS + spec.characters // CHARACTERS_PER_TOKEN for spec in specs)
+    tokens = len(system) // CHARACTERS_PER_TOKEN + tools
     return tokens + total_tokens(messages) if messages else tokens

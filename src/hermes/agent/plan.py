@@ -1,5 +1,6 @@
 """Everything a turn needs, decided before it starts, and the calls of its hooks."""
 
+import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 import anyio
@@ -45,7 +46,7 @@ class CompactionNeed(Struct, frozen=True):
 
 
 CompactHistory = Callable[[History, CompactionNeed], Awaitable[str | None]]
-"""Compacts a history in place if needed; returns the new system prompt, or None."""
+"""Compacts a history in place if possible; returns the new system prompt, or None."""
 
 RebuildPrompt = Callable[[], str]
 """Builds the current system prompt."""
@@ -82,7 +83,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     constraints: OutputConstraints = UNCONSTRAINED
     approvals: Callable[[], Approvals] | None = None  # None: no one can approve anything
     unlisted: Collection[str] = ()  # callable, but not listed in requests
-    compact: CompactHistory | None = None  # called before each step
+    compact: CompactHistory | None = None  # called before a step with more than these:
+    max_tokens: int = sys.maxsize
+    max_messages: int = sys.maxsize
     rebuild_prompt: RebuildPrompt | None = None
     check_spend: CheckSpend | None = None  # called before each step
     resumes_calls: bool = False  # the calls at the end of the history have yet to run

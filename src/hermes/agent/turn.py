@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 import anyio
 import anyio.lowlevel
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from hermes.agent.answers import (
@@ -70,7 +71,9 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
 
     The request messages are emitted first, before anything can fail.
     """
-    turn = _Turn(plan, emit) if isinstance(plan, Plan) else _RuntimeTurn(plan, emit)
+    history = plan.history if isinstance(plan.history, History) else History(plan.history)
+    parts = emit, history, UntrustedContent(plan.tools)
+    turn = _Turn(plan, *parts) if isinstance(plan, Plan) else _RuntimeTurn(plan, *parts)
     ending = TurnEnd(Outcome.FAILED, "Hermes had an internal error; see the log.", "internal")
     try:
         ending = await turn.run(messages)
@@ -101,17 +104,15 @@ async def run_turn(plan: Plan | RuntimePlan, messages: Sequence[User], emit: Emi
     return ending.outcome
 
 
-class _BaseTurn(Generic[AnyPlan]):
+class _BaseTurn(Struct, Generic[AnyPlan], eq=False):
     """The messages of a turn, each emitted before it is added to the history."""
 
-    def __init__(self, plan: AnyPlan, emit: Emit) -> None:
-        self._plan = plan
-        self._emit = emit
-        past = plan.history
-        self._history = past if isinstance(past, History) else History(past)
-        self._untrusted = UntrustedContent(plan.tools)
-        self.usage: Usage = Usage()
-        self.steps: int = 0
+    _plan: AnyPlan
+    _emit: Emit
+    _history: History
+    _untrusted: UntrustedContent
+    usage: Usage = Usage()
+    steps: int = 0
 
     async def _begin(self, messages: Sequence[User]) -> None:
         scope, hooks, past = self._plan.scope, self._plan.hooks, self._history.size
@@ -142,28 +143,34 @@ class _BaseTurn(Generic[AnyPlan]):
 class _Turn(_BaseTurn[Plan]):
     """Asks the model, runs its tool calls, and repeats until it is done."""
 
-    def __init__(self, plan: Plan, emit: Emit) -> None:
-        super().__init__(plan, emit)
-        self._open = open_calls(self._history) if plan.resumes_calls else []
+    _open: Sequence[ToolCall] = ()
+    _guard: LoopGuard | None = None
+    _client_tools: Sequence[str] = ()
+    _specs: Sequence[ToolSpec] = ()
+    _system: str = ""
+    _tokens: int = 0
+    """Of the request without its last messages: the provider's count, or an estimate."""
+    _counted_size: int = 0
+    """Characters of the history that `_tokens` contains."""
+    _effects: TurnEffects = field(default_factory=TurnEffects)
+    _too_long: int = 0
+    _refunded: int = 0
+
+    def __post_init__(self) -> None:
+        plan = self._plan
+        if plan.resumes_calls:
+            self._open = open_calls(self._history)
         if not self._open:
             self._history.valid()
-        self._guard: LoopGuard | None = None
         # A stable order keeps the start of each request the same for the provider's cache.
         self._client_tools = tuple(spec.name for spec in plan.client_tools)
         listed = plan.tools.keys() - {*self._client_tools, *plan.unlisted}
-        self._specs = [plan.tools[name].spec for name in sorted(listed)]
-        self._specs += plan.client_tools
-        self._system = plan.system
-        self._tokens = 0
-        """Of the request without its last messages: the provider's count, or an estimate."""
+        own = (plan.tools[name].spec for name in sorted(listed))
+        self._specs, self._system = [*own, *plan.client_tools], plan.system
         if plan.compact is not None:
             self._tokens = request_tokens(self._system, self._specs, plan.prefill)
-        self._counted_size = 0
-        """Characters of the history that `_tokens` contains."""
         can_change_files = any(tool.spec.changes_files for tool in plan.tools.values())
         self._effects = TurnEffects(plan.tools, can_change_files)
-        self._too_long = 0
-        self._refunded = 0
 
     async def run(self, messages: Sequence[User]) -> TurnEnd:
         await self._begin(messages)
@@ -258,7 +265,10 @@ class _Turn(_BaseTurn[Plan]):
             await anyio.lowlevel.checkpoint_if_cancelled()
             if self._plan.check_spend is not None:
                 await self._plan.check_spend()
-            await self._compact()
+            added = max(self._history.size - self._counted_size, 0) // CHARACTERS_PER_TOKEN
+            tokens, limit = self._tokens + added, self._plan.max_tokens
+            if tokens >= limit or len(self._history) >= self._plan.max_messages:
+                await self._compact(tokens)
             request, model = self._request(specs), self._plan.model
             answer: Assistant | None = None
             shown: list[ModelDelta] = []
@@ -274,10 +284,10 @@ class _Turn(_BaseTurn[Plan]):
                     raise no_answer(model)  # noqa: TRY301 - what was shown is stored
             except BaseException as error:
                 await self._keep_partial(answer or partial_answer(model, shown))
-                self._too_long += isinstance(error, ContextTooLong)
-                if not isinstance(error, ContextTooLong) or self._too_long > MAX_TOO_LONG:
-                    raise
-                if not await self._compact(rejected=True):
+                is_too_long = isinstance(error, ContextTooLong)
+                self._too_long += is_too_long
+                may_retry = is_too_long and self._too_long <= MAX_TOO_LONG
+                if not may_retry or not await self._compact(tokens, rejected=True):
                     raise
             else:
                 return await self._add_answer(await self._checked(answer))
@@ -295,12 +305,11 @@ class _Turn(_BaseTurn[Plan]):
         await self._emit(TextDelta(note))
         return replace(answer, parts=(*answer.parts, Text(note)))
 
-    async def _compact(self, *, rejected: bool = False) -> bool:
-        """Compact the history if needed. False if nothing changed."""
+    async def _compact(self, tokens: int, *, rejected: bool = False) -> bool:
+        """Compact the history. False if nothing changed."""
         if self._plan.compact is None:
             return False
-        added = max(self._history.size - self._counted_size, 0) // CHARACTERS_PER_TOKEN
-        need = CompactionNeed(self._tokens + added, self._emit, rejected)
+        need = CompactionNeed(tokens, self._emit, rejected)
         system = await self._plan.compact(self._history, need)
         if system is None:
             return False

@@ -13,7 +13,7 @@ from msgspec import structs
 from hermes.agent.history import (
     CompactionLimits,
     compaction_threshold,
-    tool_tokens,
+    request_tokens,
     total_tokens,
 )
 from hermes.agent.prompts import section_sizes
@@ -81,7 +81,7 @@ class SessionWindow:
         specs = app.planner.listed_specs(scope, model)
         prompt = section_sizes(session.system)
         parts = {name: size // _CHARACTERS_PER_TOKEN for name, size in prompt.items()}
-        parts |= {"tools": tool_tokens(specs), "history": total_tokens(messages)}
+        parts |= {"tools": request_tokens("", specs, ()), "history": total_tokens(messages)}
         return ContextUsage(
             window=model.window,
             trigger=compaction_threshold(limits, model.window, model.name, model.provider),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from hermes.agent.history import CompactionLimits, History, compaction_threshold
+from hermes.agent.history import CompactionLimits, History
 from hermes.agent.plan import CompactionNeed, Plan, RuntimePlan
 from hermes.kit.clock import Clock
 from hermes.ports.runtime import RuntimeRequest, SupportsCompaction
@@ -76,15 +76,10 @@ class CompactionService(Struct, dict=True):
                 return await self._compactor.visible_messages(session, messages)
         return messages
 
-    async def compact_if_needed(
+    async def compact(
         self, job: CompactionJob, instructions: str, history: History, need: CompactionNeed
     ) -> str | None:
-        """The check that a turn runs before each step; `instructions` stay in its prompt."""
-        limits, model = self.limits, job.plan.model
-        threshold = compaction_threshold(limits, model.window, model.name, model.provider)
-        fits = need.tokens < threshold and len(history) < limits.max_messages
-        if fits and not need.rejected:
-            return None
+        """Compact the history of a turn that needs it; `instructions` stay in its prompt."""
         system = await self._compactor.compact_if_needed(job, history, need)
         if system is None:
             return None

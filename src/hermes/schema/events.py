@@ -22,11 +22,11 @@ class RunStarted(Struct, frozen=True, tag="run_started"):
     session: str
 
 
-class TextDelta(Struct, frozen=True, tag="text_delta"):
+class TextDelta(Struct, frozen=True, tag="text_delta", gc=False):
     text: str
 
 
-class ReasoningDelta(Struct, frozen=True, tag="reasoning_delta"):
+class ReasoningDelta(Struct, frozen=True, tag="reasoning_delta", gc=False):
     text: str
 
 

@@ -171,6 +171,10 @@ COMMAND_HEADER = "[What I want you to do with the command above:]"
 _FENCE = re.compile(r"`{3,}")
 _BY_OTHERS = (PAGES_HEADER, QUOTED_HEADER)
 _MAYBE_BY_OTHERS = (UNVERIFIED_HEADER, SENT_FILES_HEADER)
+_ATTACHMENTS = (FILES_HEADER, *_MAYBE_BY_OTHERS, *_BY_OTHERS, SHELL_HEADER)
+_INSTRUCTIONS = (SKILL_HEADER, COMMAND_HEADER)
+_NOT_TYPED = (*_ATTACHMENTS, *_INSTRUCTIONS)
+"""How parts begin that follow the typed text."""
 _UNTRUSTED = frozenset({Trust.GUEST, Trust.DATA})
 
 
@@ -209,10 +213,12 @@ def sent_file_text(name: str, text: str, *, path: str = "") -> str:
 
 def typed_text(message: User) -> str:
     """The typed text, without attachments and the instructions of skills and commands."""
-    if len(message.parts) == 1:
-        return text_of(message)
-    parts = typed_parts(User(message.id, _without_instructions(message), message.trust))
-    return text_of(User(message.id, parts, message.trust))
+    texts = (
+        part.text
+        for place, part in enumerate(message.parts)
+        if isinstance(part, Text) and not (place > 0 and part.text.startswith(_NOT_TYPED))
+    )
+    return "".join(texts)
 
 
 def typed_parts(message: User) -> tuple[Text | Media, ...]:
@@ -263,17 +269,15 @@ def command_parts(line: str, prompt: str) -> tuple[Text, Text]:
 
 def _without_instructions(message: User) -> tuple[Text | Media, ...]:
     """The parts without the instructions of skills and commands."""
-    headers = (SKILL_HEADER, COMMAND_HEADER)
     return tuple(
         part
         for place, part in enumerate(message.parts)
-        if not (place > 0 and isinstance(part, Text) and part.text.startswith(headers))
+        if not (place > 0 and isinstance(part, Text) and part.text.startswith(_INSTRUCTIONS))
     )
 
 
 def _is_attachment(place: int, part: Text | Media) -> bool:
-    headers = (FILES_HEADER, *_MAYBE_BY_OTHERS, *_BY_OTHERS, SHELL_HEADER)
-    return place > 0 and isinstance(part, Text) and part.text.startswith(headers)
+    return place > 0 and isinstance(part, Text) and part.text.startswith(_ATTACHMENTS)
 
 
 def _attachment_names(text: str) -> list[str]:
@@ -295,10 +299,8 @@ def _attachment_names(text: str) -> list[str]:
 
 def has_untrusted_text(message: User) -> bool:
     """Whether the message or an attachment is untrusted content."""
-    # Attachments follow the typed text.
-    attached = len(message.parts) > 1 and has_untrusted_attachment(message)
-    return message.trust in _UNTRUSTED or attached
-
-
-def has_untrusted_attachment(message: User) -> bool:
-    return any(one.untrusted for one in attachments_of(message))
+    return message.trust in _UNTRUSTED or any(
+        isinstance(part, Text) and part.text.startswith(_BY_OTHERS)
+        # Attachments follow the typed text.
+        for part in message.parts[1:]
+    )

@@ -12,7 +12,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct, structs
 
-from hermes.agent.history import History, open_calls, unanswered_calls
+from hermes.agent.history import History, compaction_threshold, open_calls, unanswered_calls
 from hermes.agent.plan import Plan, ReadSteering, RuntimePlan, no_steering
 from hermes.agent.turn import run_turn
 from hermes.compaction.service import (
@@ -314,10 +314,15 @@ class Runner:
         excluded, tools = turn.excluded_tools, plan.tools
         if excluded:
             tools = {name: tool for name, tool in tools.items() if name not in excluded}
-        compact = plan.compact
         if self.compaction is not None:
             job = CompactionJob(turn.session, plan, lease)
-            compact = partial(self.compaction.compact_if_needed, job, turn.instructions)
+            limits, model = self.compaction.limits, plan.model
+            plan = structs.replace(
+                plan,
+                compact=partial(self.compaction.compact, job, turn.instructions),
+                max_tokens=compaction_threshold(limits, model.window, model.name, model.provider),
+                max_messages=limits.max_messages,
+            )
         if turn.spend_cap is not None:
             guard = SpendGuard(self._store, self._clock, SpendCaps(session=turn.spend_cap))
             capped = guard.check_for(turn.session, plan.scope.principal)
@@ -330,7 +335,6 @@ class Runner:
             steps=plan.steps if turn.steps is None else min(plan.steps, turn.steps),
             client_tools=turn.client_tools,
             constraints=turn.constraints,
-            compact=compact,
         )
 
     async def compact(

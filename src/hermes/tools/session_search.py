@@ -16,9 +16,8 @@ from hermes.schema.messages import (
     Result,
     Text,
     ToolCall,
-    Trust,
     User,
-    has_untrusted_attachment,
+    has_untrusted_text,
     text_of,
 )
 from hermes.schema.scope import OWNER
@@ -233,8 +232,8 @@ def _has_unverified(rows: Sequence[StoredMessage]) -> bool:
 
 def _is_untrusted(message: Message) -> bool:
     match message:
-        case User(trust=trust):
-            return trust in {Trust.GUEST, Trust.DATA} or has_untrusted_attachment(message)
+        case User():
+            return has_untrusted_text(message)
         case Result(foreign=foreign):
             return foreign
         case Assistant():

@@ -87,6 +87,7 @@ async def test_window_use_is_the_provider_count_and_an_estimate_of_what_came_sin
         answer_script("Fine."),
         tools=[FakeTool("look", look)],
         compact=compact,
+        max_tokens=0,
     )
     estimated, counted, uncounted, compacted = needs
     assert counted == 5_100 + 401 // 4

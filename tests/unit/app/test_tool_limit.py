@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from hermes.agent.history import tool_tokens
+from hermes.agent.history import request_tokens
 from hermes.agent.plan import Plan
 from hermes.agent.turn import run_turn
 from hermes.app.build import App
@@ -86,7 +86,7 @@ async def test_context_usage_counts_only_listed_tools(tmp_path: Path) -> None:
         plan, model = await planned(app, scope, answer_script("Hello."))
         assert await run_turn(plan, [user_message("hi")], EventRecorder()) is Outcome.DONE
         filling = await SessionWindow(app).usage(session, Role.OWNER)
-        assert filling.parts["tools"] == tool_tokens(model.requests[0].tools)
+        assert filling.parts["tools"] == request_tokens("", model.requests[0].tools, ())
         assert alone < filling.parts["tools"] < alone + 500
 
 

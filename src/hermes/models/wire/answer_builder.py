@@ -235,7 +235,9 @@ class BlockStream(Generic[_Event]):
         if not text:
             return
         if block.kind is not BlockKind.CALL:
-            text = text[: max(MAX_ANSWER + 1 - self._length, 0)]
+            room = MAX_ANSWER + 1 - self._length
+            if len(text) > room:
+                text = text[: max(room, 0)]
             self._length += len(text)
             if text:
                 is_reasoning = block.kind is BlockKind.REASONING

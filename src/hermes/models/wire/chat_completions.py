@@ -5,7 +5,6 @@ requests of one conversation share their bytes up to the first new message.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from operator import is_
@@ -13,7 +12,6 @@ from typing import Any, ClassVar, TypeAlias, assert_never
 
 from msgspec import Raw, Struct, field
 
-from hermes.kit.lru_map import LruMap
 from hermes.models.images import ImageUrlMap, is_image, missing_image_text, part_text
 from hermes.models.providers import (
     EffortFormat,
@@ -66,9 +64,8 @@ class ChatWire(RequestCodec):
     stream = ChatStream
 
     _last_system: tuple[str, bytes] = ("", b"")
-    _encoded: LruMap[str, _EncodedConversation] = field(
-        default_factory=partial(LruMap, MAX_CONVERSATIONS)
-    )
+    _encoded: dict[str, _EncodedConversation] = field(default_factory=dict)
+    """By the id of the first message; the last used one comes last."""
 
     def path(self, base_url: str) -> str:
         return "/chat/completions"
@@ -78,16 +75,25 @@ class ChatWire(RequestCodec):
 
     def body_pieces(self, request: ModelRequest, images: ImageUrlMap | None = None) -> list[bytes]:
         """Requests share the same bytes objects where possible, unless there are images."""
-        head = self._prefix(request)
+        head, encode, messages = self._prefix(request), self._encoder.encode, request.messages
         if images is not None:
-            encoded = self._encoder.encode(self.messages(request, images))
-            return [*head, b',"messages":', encoded, b"}"]
+            return [*head, b',"messages":', encode(self.messages(request, images)), b"}"]
         system, last = request.system, self._last_system
         # The same object is encoded once.
         if last[0] is not system:
             prompt = {"role": "system", "content": system}
-            last = self._last_system = system, self._encoder.encode(prompt) if system else b""
-        encoded = b",".join(filter(None, self._encode_messages(request.messages)))
+            last = self._last_system = system, encode(prompt) if system else b""
+        # What the last request of the conversation contained is not encoded again.
+        conversation = messages[0].id if messages else ""
+        known = self._encoded.pop(conversation, _NO_CONVERSATION)
+        pieces = known.pieces[: sum(takewhile(bool, map(is_, known.messages, messages)))]
+        for message in messages[len(pieces) :]:
+            one = self._message(message, None)
+            pieces.append(encode(one) if one else b"")
+        self._encoded[conversation] = _EncodedConversation(messages, pieces)
+        if len(self._encoded) > MAX_CONVERSATIONS:
+            del self._encoded[next(iter(self._encoded))]
+        encoded = b",".join(filter(None, pieces))
         between = b"," if system and encoded else b""
         return [*head, b',"messages":[', last[1], between, encoded, b"]}"]
 
@@ -109,26 +115,13 @@ class ChatWire(RequestCodec):
         if not request.tools:
             return [encode(head)[:-1]]
         calling: Mapping[str, Any] = {}
-        if request.constraints is not UNCONSTRAINED:
+        if request.constraints != UNCONSTRAINED:
             named = {"function": {"name": request.constraints.name}}
             calling = openai_tool_choice(request.constraints, named)
         for name in ("tools", *calling):
             head.pop(name, None)
         wanted = [b",", encode(calling)[1:-1]] if calling else []
         return [encode(head)[:-1], b',"tools":', self._encode_tools(request.tools), *wanted]
-
-    def _encode_messages(self, messages: Sequence[Message]) -> list[bytes]:
-        """Encode each message, reusing the prefix of the conversation's last request."""
-        if not messages:
-            return []
-        last = self._encoded.get(messages[0].id) or _NO_CONVERSATION
-        same = sum(takewhile(bool, map(is_, last.messages, messages)))
-        written = last.pieces[:same]
-        for message in messages[same:]:
-            one = self._message(message, None)
-            written.append(self._encoder.encode(one) if one else b"")
-        self._encoded.put(messages[0].id, _EncodedConversation(messages, written))
-        return written
 
     def messages(self, request: ModelRequest, images: ImageUrlMap) -> list[WireMessage]:
         written: list[WireMessage] = []

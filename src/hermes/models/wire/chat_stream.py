@@ -162,7 +162,9 @@ class ChatStream(Struct):
             self._add_parts(content)
             return
         # Counted on arrival, since text that is held back needs memory too. The excess is dropped.
-        text = content[: max(MAX_ANSWER + 1 - self._length, 0)]
+        text, room = content, MAX_ANSWER + 1 - self._length
+        if len(text) > room:
+            text = text[: max(room, 0)]
         self._length += len(text)
         if not self._tags.pass_through(text):
             self._pieces(self._tags.feed(text))
