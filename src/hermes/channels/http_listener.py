@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import aiohttp
-import anyio
 import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -25,6 +24,7 @@ from hermes.kit.http_server import (
     listen_error,
     shut_down_server,
 )
+from hermes.kit.tasks import DeadlineExceeded, time_limit
 from hermes.kit.text import one_line
 
 log = logging.getLogger(__name__)
@@ -74,12 +74,6 @@ class _TooManyConnections(asyncio.Protocol):
         transport.close()
 
 
-class _Body(Struct):
-    data: bytearray
-    broken: bool = False
-    whole: bool = False
-
-
 class HttpListener:
     """Serves `routes` while it is entered.
 
@@ -102,6 +96,8 @@ class HttpListener:
         self._clock = clock
         self.host = host
         self.requested_port = port
+        self.loopback = is_loopback(host)
+        """Judged by the bound sockets, or by the host name before binding."""
         self._prefix = prefix
         self._limits = limits or ListenerLimits()
         self._server: asyncio.Server | None = None
@@ -113,13 +109,6 @@ class HttpListener:
     @property
     def serving(self) -> bool:
         return self._server is not None and self._server.is_serving()
-
-    @property
-    def loopback(self) -> bool:
-        """Judged by the bound sockets, or by the host name before binding."""
-        if self._server is None or not self._server.sockets:
-            return is_loopback(self.host)
-        return all(is_loopback(bound.getsockname()[0]) for bound in self._server.sockets)
 
     @property
     def port(self) -> int:
@@ -137,6 +126,8 @@ class HttpListener:
         except BaseException:
             await shut_down_server(runner)
             raise
+        bound = [socket.getsockname()[0] for socket in self._server.sockets]
+        self.loopback = all(map(is_loopback, bound))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -162,11 +153,18 @@ class HttpListener:
         """Read a request as it was sent; headers of `once` must not occur twice."""
         if not request.raw_path.startswith("/"):
             raise CallRejected(400, "target", "The request target must be a path, not a full URL.")
+        headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            lower = name.lower()
+            if lower in headers and lower in once:
+                message = f"The header {lower} occurs more than once."
+                raise CallRejected(400, "duplicate_header", message)
+            headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
         return HttpCall(
             method=request.method,
             path=request.path,
             query=dict(request.query),
-            headers=_headers(request, once),
+            headers=headers,
             body=await self._body(request),
         )
 
@@ -235,48 +233,22 @@ class HttpListener:
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise CallRejected(415, "content_encoding", "The body must not be compressed.")
-        limit, size = self._limits.body, request.content_length or 0
-        body = _Body(bytearray())
-        if size <= limit:
-            await self._read(request, body)
-        if max(size, len(body.data)) > limit:
+        limit, body = self._limits.body, bytearray()
+        too_large = (request.content_length or 0) > limit
+        try:
+            async with time_limit(self._clock, self._limits.body_seconds):
+                while not too_large and (chunk := await request.content.readany()):
+                    body += chunk
+                    too_large = len(body) > limit
+        except DeadlineExceeded as error:
+            message = "The body was not received in time."
+            raise CallRejected(408, "too_slow", message) from error
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+            message = "The body is incomplete or does not match its headers."
+            raise CallRejected(400, "body", message) from error
+        if too_large:
             raise CallRejected(413, "too_large", f"The body is larger than {limit:,} bytes.")
-        if body.broken:
-            raise CallRejected(400, "body", "The body is incomplete or does not match its headers.")
-        if not body.whole:
-            raise CallRejected(408, "too_slow", "The body was not received in time.")
-        return bytes(body.data)
-
-    async def _read(self, request: web.Request, body: _Body) -> None:
-        async with anyio.create_task_group() as group:
-
-            async def watch() -> None:
-                await self._clock.sleep(self._limits.body_seconds)
-                group.cancel_scope.cancel()
-
-            group.start_soon(watch)
-            try:
-                async for chunk in request.content.iter_any():
-                    body.data += chunk
-                    if len(body.data) > self._limits.body:
-                        break
-                else:
-                    body.whole = True
-            except (aiohttp.ClientError, HttpProcessingError, OSError):
-                body.broken = True
-            group.cancel_scope.cancel()
-
-
-def _headers(request: web.Request, once: Collection[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in request.headers.items():
-        lower = name.lower()
-        if lower in headers and lower in once:
-            raise CallRejected(
-                400, "duplicate_header", f"The header {lower} occurs more than once."
-            )
-        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
-    return headers
+        return bytes(body)
 
 
 def http_response(answer: CallResponse) -> web.Response:

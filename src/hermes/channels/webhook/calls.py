@@ -1,12 +1,10 @@
 """Calls that the listener and a profile's channel exchange, and their limits."""
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Protocol
 
-from msgspec import Struct
-
-from hermes.channels.http_calls import CallResponse
+from hermes.channels.http_calls import CallResponse, HttpCall
+from hermes.channels.webhook.routes import Route
 
 SINGLE_HEADERS = frozenset(
     (
@@ -18,14 +16,6 @@ SINGLE_HEADERS = frozenset(
     )
 )  # fmt: skip
 """Headers that must not occur twice, because it would be unclear which one counts."""
-
-
-class Call(Struct, frozen=True):
-    """One request as received; header names are in lower case."""
-
-    route: str
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class ListenerInfo(Protocol):
@@ -45,11 +35,11 @@ class CallHandler(Protocol):
 
     def attached_to(self, listener: ListenerInfo) -> None: ...
 
-    def check(self, route: str) -> None:
-        """Raises `CallRejected` before the body is read if calls are rejected anyway."""
+    def route(self, name: str) -> Route:
+        """Return a route before the body is read; raises `CallRejected` if it accepts no calls."""
         ...
 
-    async def receive(self, call: Call) -> CallResponse: ...
+    async def receive(self, route: Route, call: HttpCall) -> CallResponse: ...
 
 
 class CallWindow:
@@ -68,22 +58,3 @@ class CallWindow:
             self._calls.append(now)
             return 0.0
         return self._calls[0] + self._seconds - now
-
-
-class RecentCalls:
-    """Remembers a value for each of the last names, up to a limit."""
-
-    def __init__(self, limit: int, seconds: float = float("inf")) -> None:
-        self._limit = limit
-        self._seconds = seconds
-        self._values: dict[str, tuple[str, float]] = {}
-
-    def remember(self, name: str, value: str, now: float) -> None:
-        self._values.pop(name, None)
-        self._values[name] = (value, now)
-        while len(self._values) > self._limit:
-            del self._values[next(iter(self._values))]
-
-    def recall(self, name: str, now: float) -> str | None:
-        value, at = self._values.get(name, (None, now))
-        return value if now - at <= self._seconds else None

@@ -10,12 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import anyio
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from hermes.channels.http_calls import CallRejected, CallResponse
+from hermes.channels.http_calls import CallRejected, CallResponse, HttpCall
 from hermes.channels.http_listener import ListenerLimits
 from hermes.channels.webhook import MANIFEST
-from hermes.channels.webhook.calls import Call, CallWindow, ListenerInfo, RecentCalls
+from hermes.channels.webhook.calls import CallWindow, ListenerInfo
 from hermes.channels.webhook.filters import FilterInput, matches_filters
 from hermes.channels.webhook.listener import Listener
 from hermes.channels.webhook.payload import (
@@ -32,6 +32,7 @@ from hermes.channels.webhook.subscriptions import FILE, RouteTable, Subscription
 from hermes.kit.clock import Clock
 from hermes.kit.hosts import is_loopback, parse_host
 from hermes.kit.ids import new_id
+from hermes.kit.lru_map import LruMap
 from hermes.kit.text import one_line
 from hermes.ports.channel import (
     ChannelCapabilities,
@@ -70,21 +71,20 @@ class _VerifiedCall(Struct, frozen=True):
     """A verified call: the message to deliver, and the keys that identify repetitions.
 
     The inbound's key is stored with the message. `name` is a key by the unsigned id of the call: it
-    recognizes a sender that signs again to retry, but only within this process.
+    recognizes a sender that signs again to retry, but only within this process. `names`: both.
     """
 
     route: Route
     inbound: Inbound
     delivery: str
     name: str
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset({self.inbound.key, self.name})
+    names: frozenset[str]
 
 
 class WebhookChannel:
     """Implements `Channel` and `SupportsLiveness`, and `CallHandler` for the listener."""
+
+    caps: ChannelCapabilities = MANIFEST.caps
 
     def __init__(self, routes: RouteTable, clock: Clock, per_minute: int = PER_MINUTE) -> None:
         self._routes = routes
@@ -94,12 +94,8 @@ class WebhookChannel:
         self._listener: ListenerInfo | None = None
         self._last_seen: datetime | None = None
         self._windows: dict[str, CallWindow] = {}
-        self._accepted = RecentCalls(2 * MAX_REMEMBERED)
+        self._accepted = LruMap[str, bool](2 * MAX_REMEMBERED)
         self._pending: dict[str, anyio.Event] = {}
-
-    @property
-    def caps(self) -> ChannelCapabilities:
-        return MANIFEST.caps
 
     async def run(self, deliver: HandleInbound) -> None:
         if self._listener is None or not self._listener.serving:
@@ -132,36 +128,8 @@ class WebhookChannel:
             if route.insecure:
                 log.warning("webhook route %s is not served: %s", name, _UNSIGNED_PUBLIC)
 
-    def check(self, route: str) -> None:
-        self._route(route)
-
-    async def receive(self, call: Call) -> CallResponse:
-        """Handle a call; a rejected one gets its reason."""
-        try:
-            return await self._receive(call)
-        except CallRejected as rejected:
-            log.info("webhook %s: %d %s", call.route, rejected.status, rejected)
-            return rejected.answer
-
-    async def _receive(self, call: Call) -> CallResponse:
-        """Verify a call and make a message of it, unless the route ignores it."""
-        route = self._route(call.route)
-        proof = self._proof(route, call)
-        forms = route.form or proof is None or proof.scheme not in BODY_ONLY
-        payload = read_payload(call.headers.get("content-type", ""), call.body, forms=forms)
-        event = event_of(call.headers, payload.value)
-        if not route.wants(event.names):
-            return _ignored("event", event)
-        if not matches_filters(route.filters, FilterInput(event.name, call.headers, payload.value)):
-            return _ignored("filter", event)
-        delivery = _delivery(call, proof)
-        name = f"{route.name}:{delivery}"
-        inbound = _inbound(route, delivery, event, payload)
-        # A signed key wins, so that a copy under another id is not a new call.
-        inbound = structs.replace(inbound, key=_signed_key(route, proof) or name)
-        return await self._take(_VerifiedCall(route, inbound, delivery, name))
-
-    def _route(self, name: str) -> Route:
+    def route(self, name: str) -> Route:
+        """Return the route of a call; raises `CallRejected` if it accepts none."""
         route = self._routes.routes().get(name)
         if route is None:
             raise CallRejected(404, "not_found", "There is no such webhook route.")
@@ -171,7 +139,31 @@ class WebhookChannel:
             raise CallRejected(501, "not_served", "This route cannot be served; see the log.")
         return route
 
-    def _proof(self, route: Route, call: Call) -> Proof | None:
+    async def receive(self, route: Route, call: HttpCall) -> CallResponse:
+        """Verify a call and make a message of it, unless the route ignores it."""
+        try:
+            proof = self._proof(route, call)
+            forms = route.form or proof is None or proof.scheme not in BODY_ONLY
+            payload = read_payload(call.headers.get("content-type", ""), call.body, forms=forms)
+            event = event_of(call.headers, payload.value)
+            if route.events and not route.wants(event.names):
+                return _ignored("event", event)
+            filters, given = route.filters, FilterInput(event.name, call.headers, payload.value)
+            if filters and not matches_filters(filters, given):
+                return _ignored("filter", event)
+            delivery = _delivery(call, proof)
+            name = f"{route.name}:{delivery}"
+            # A signed key wins, so that a copy under another id is not a new call.
+            key = (_signed_key(route, proof) if proof is not None else "") or name
+            inbound = _inbound(route, delivery, key, event, payload)
+            return await self._take(
+                _VerifiedCall(route, inbound, delivery, name, frozenset({key, name}))
+            )
+        except CallRejected as rejected:
+            log.info("webhook %s: %d %s", route.name, rejected.status, rejected)
+            return rejected.answer
+
+    def _proof(self, route: Route, call: HttpCall) -> Proof | None:
         if not route.insecure:
             return verify(route.secret, call.headers, call.body, self._clock.now(), route.scheme)
         if self._listener is None or not self._listener.loopback:
@@ -185,27 +177,38 @@ class WebhookChannel:
         return None
 
     async def _take(self, verified: _VerifiedCall) -> CallResponse:
-        """Handle calls with the same key one at a time, so that a repetition sees the result."""
-        while others := [self._pending[name] for name in verified.names if name in self._pending]:
+        """Deliver the message, unless the call is known.
+
+        Calls with the same key are handled one at a time, so that a repetition sees the result.
+        """
+        names, route = verified.names, verified.route.name
+        while others := [self._pending[name] for name in names if name in self._pending]:
             await others[0].wait()
+        facts: dict[str, object] = {"route": route, "delivery_id": verified.delivery}
+        if any(self._accepted.get(name) for name in names):
+            reason = self._repetition(verified)
+            return CallResponse(200, {"status": "duplicate", **facts, "message": reason})
         done = anyio.Event()
-        self._pending.update(dict.fromkeys(verified.names, done))
+        self._pending.update(dict.fromkeys(names, done))
         try:
-            return await self._deliver_call(verified)
+            await self._deliver_call(verified)
+            for name in names:
+                self._accepted.put(name, True)
         finally:
-            for name in verified.names:
+            for name in names:
                 del self._pending[name]
             done.set()
+        return CallResponse(202, {"status": "accepted", **facts})
 
-    async def _deliver_call(self, verified: _VerifiedCall) -> CallResponse:
-        """Deliver the message, unless the call is known or there are too many."""
-        if known := self._known(verified):
-            return _answer(200, "duplicate", verified, known)
+    async def _deliver_call(self, verified: _VerifiedCall) -> None:
+        """Deliver the message, unless there are too many."""
         if self._deliver is None:
             raise CallRejected(
                 503, "not_listening", "Calls are not accepted at the moment.", wait=5
             )
-        if wait := self._window(verified.route.name).wait(self._clock.monotonic()):
+        route = verified.route.name
+        window = self._windows.get(route) or self._new_window(route)
+        if wait := window.wait(self._clock.monotonic()):
             message = f"This route accepts {self._per_minute} calls per minute."
             raise CallRejected(429, "rate_limit", message, wait=math.ceil(wait))
         try:
@@ -213,34 +216,27 @@ class WebhookChannel:
         except InboundRefused as error:
             raise CallRejected(429, "rate_limit", str(error), wait=math.ceil(error.wait)) from error
         except HermesError as error:
-            log.warning("webhook %s: a call could not be stored: %s", verified.route.name, error)
+            log.warning("webhook %s: a call could not be stored: %s", route, error)
             raise CallRejected(
                 503, "not_kept", "The call could not be stored; send it again.", wait=5
             ) from error
-        for name in verified.names:
-            self._accepted.remember(name, "", self._clock.monotonic())
-        return _answer(202, "accepted", verified)
 
-    def _known(self, verified: _VerifiedCall) -> str:
-        now = self._clock.monotonic()
-        if self._accepted.recall(verified.name, now) is not None:
+    def _repetition(self, verified: _VerifiedCall) -> str:
+        """Explain to the sender why the call is a repetition."""
+        if self._accepted.get(verified.name):
             return "This call was already accepted."
-        if self._accepted.recall(verified.inbound.key, now) is not None:
-            route = verified.route.name
-            log.warning("webhook %s: signed content was repeated as %s", route, verified.delivery)
-            return (
-                "The same signed content was already accepted. Sign a time or an id with it, or "
-                "set allow_repeats for this route."
-            )
-        return ""
+        route = verified.route.name
+        log.warning("webhook %s: signed content was repeated as %s", route, verified.delivery)
+        return (
+            "The same signed content was already accepted. Sign a time or an id with it, or "
+            "set allow_repeats for this route."
+        )
 
-    def _window(self, route: str) -> CallWindow:
-        if route not in self._windows:
-            known = self._routes.routes()
-            self._windows = {
-                name: window for name, window in self._windows.items() if name in known
-            }
-            self._windows[route] = CallWindow(self._per_minute)
+    def _new_window(self, route: str) -> CallWindow:
+        """Begin to count the calls of a route; the counts of removed routes are forgotten."""
+        known = self._routes.routes()
+        self._windows = {name: window for name, window in self._windows.items() if name in known}
+        self._windows[route] = CallWindow(self._per_minute)
         return self._windows[route]
 
 
@@ -248,7 +244,7 @@ def _insecure(message: str) -> CallRejected:
     return CallRejected(403, "insecure", message)
 
 
-def _delivery(call: Call, proof: Proof | None) -> str:
+def _delivery(call: HttpCall, proof: Proof | None) -> str:
     """Return the call's id: a signed one first, then a header, then a hash of what is signed."""
     found = proof.id if proof is not None else ""
     found = found or next((call.headers[name] for name in _IDS if call.headers.get(name)), "")
@@ -260,13 +256,13 @@ def _delivery(call: Call, proof: Proof | None) -> str:
     return proof.digest[:32] or _hash(call.body)
 
 
-def _signed_key(route: Route, proof: Proof | None) -> str:
+def _signed_key(route: Route, proof: Proof) -> str:
     """Return a key of the signed content, so that a copy under another id is no new call.
 
-    Empty if the id can be trusted: it is signed, nothing is signed, or the route allows repeats.
+    Empty if the id can be trusted: it is signed, or the route allows repeats.
     Routes that share a secret share the key, or a call could be replayed at another route.
     """
-    if proof is None or not proof.digest or (proof.id and not route.shares):
+    if not proof.digest or (proof.id and not route.shares):
         return ""
     if route.repeats and proof.scheme in BODY_ONLY:
         return ""
@@ -277,14 +273,14 @@ def _hash(data: bytes) -> str:
     return sha256(data).hexdigest()[:32]
 
 
-def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inbound:
+def _inbound(route: Route, delivery: str, key: str, event: Event, payload: Payload) -> Inbound:
     """Build the message; a prompt has at least two parts, so it is never taken for a command."""
     if route.verbatim:
         parts: tuple[Text, ...] = (Text(plain_text(route.prompt, event, payload)),)
     else:
         parts = prompt_parts(route.prompt, route.name, event, payload)
     return Inbound(
-        key=f"{route.name}:{delivery}",
+        key=key,
         address=Address(NAME, f"{NAME}:{route.name}:{delivery}"),
         sender=route.name,
         parts=parts,
@@ -298,11 +294,6 @@ def _inbound(route: Route, delivery: str, event: Event, payload: Payload) -> Inb
 
 def _ignored(reason: str, event: Event) -> CallResponse:
     return CallResponse(200, {"status": "ignored", "reason": reason, "event": event.name})
-
-
-def _answer(status: int, outcome: str, verified: _VerifiedCall, message: str = "") -> CallResponse:
-    body = {"status": outcome, "route": verified.route.name, "delivery_id": verified.delivery}
-    return CallResponse(status, {**body, "message": message} if message else body)
 
 
 @asynccontextmanager

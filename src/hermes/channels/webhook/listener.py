@@ -8,7 +8,7 @@ from aiohttp import web
 
 from hermes.channels.http_calls import CallRejected, CallResponse
 from hermes.channels.http_listener import HttpListener, ListenerLimits, http_response
-from hermes.channels.webhook.calls import SINGLE_HEADERS, Call, CallHandler
+from hermes.channels.webhook.calls import SINGLE_HEADERS, CallHandler
 from hermes.channels.webhook.routes import HOST, PORT
 from hermes.config.home import DEFAULT_PROFILE
 from hermes.kit.clock import Clock
@@ -26,6 +26,8 @@ class Listener(HttpListener):
         limits: ListenerLimits | None = None,
     ) -> None:
         self._handlers: dict[str, CallHandler] = {}
+        self._unnamed: CallHandler | None = None
+        """Handles the calls that name no profile."""
         routes = [
             web.get("/health", self._health),
             web.post("/webhooks/{route}", self._handle_call),
@@ -37,26 +39,27 @@ class Listener(HttpListener):
         if profile in self._handlers:
             raise ValueError(f"Profile {profile} is already attached.")
         self._handlers[profile] = handler
+        self._choose_unnamed()
         handler.attached_to(self)
 
     def detach(self, profile: str) -> None:
         self._handlers.pop(profile, None)
+        self._choose_unnamed()
+
+    def _choose_unnamed(self) -> None:
+        only = next(iter(self._handlers.values())) if len(self._handlers) == 1 else None
+        self._unnamed = self._handlers.get(DEFAULT_PROFILE, only)
 
     async def _health(self, request: web.Request) -> web.Response:
         return http_response(CallResponse(200, {"status": "ok", "platform": "webhook"}))
 
     async def _handle_call(self, request: web.Request) -> web.Response:
         """Find the profile and the route of a call, and read it."""
-        route = request.match_info["route"]
-        call_handler = self._handler(request.match_info.get("profile", ""))
-        if call_handler is None:
+        profile = request.match_info.get("profile")
+        handler = self._handlers.get(profile) if profile else self._unnamed
+        if handler is None:
             raise CallRejected(404, "not_found", "There is no such webhook route.")
         async with self.admitted(request):
-            call_handler.check(route)
+            route = handler.route(request.match_info["route"])
             call = await self.read(request, SINGLE_HEADERS)
-            return http_response(await call_handler.receive(Call(route, call.headers, call.body)))
-
-    def _handler(self, profile: str) -> CallHandler | None:
-        if profile or DEFAULT_PROFILE in self._handlers or len(self._handlers) != 1:
-            return self._handlers.get(profile or DEFAULT_PROFILE)
-        return next(iter(self._handlers.values()))
+            return http_response(await handler.receive(route, call))

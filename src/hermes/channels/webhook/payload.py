@@ -20,6 +20,8 @@ from hermes.schema.messages import Text
 UNKNOWN = "unknown"
 
 _FORM = "application/x-www-form-urlencoded"
+_JSON = frozenset({"", _FORM, "application/octet-stream"})
+"""Content types that some services send with JSON, besides those that name it."""
 _MOST_FIELDS = 1000
 _LONGEST_NAME = 200
 
@@ -62,10 +64,20 @@ def read_payload(content_type: str, body: bytes, *, forms: bool = True) -> Paylo
         if not forms:
             message = "Send JSON; with this signature scheme, forms require `form: true`."
             raise CallRejected(415, "content_type", message)
-        return _form(body)
-    if kind in {"", _FORM, "application/octet-stream"} or kind.endswith(("/json", "+json")):
-        return _json(body)
-    raise CallRejected(415, "content_type", "The body must be JSON or a URL-encoded form.")
+        form = _form(body)
+        if not isinstance(form, bytes):
+            return form
+        body = form
+    elif kind not in _JSON and not kind.endswith(("/json", "+json")):
+        raise CallRejected(415, "content_type", "The body must be JSON or a URL-encoded form.")
+    try:
+        raw = body.decode()
+        value: object = msgspec.json.decode(raw)
+    except JSON_ERRORS as error:
+        raise CallRejected(400, "body", f"The body is not valid JSON: {error}.") from error
+    if not isinstance(value, dict | list):
+        raise CallRejected(400, "body", "The body must be a JSON object or a list.")
+    return Payload(cast("object", value), raw)
 
 
 def value_at(value: object, path: str) -> tuple[bool, object]:
@@ -87,31 +99,26 @@ def as_text(value: object) -> str:
 
 def event_of(headers: Mapping[str, str], value: object) -> Event:
     """Name the event from headers or payload; GitHub actions add finer names."""
+    words = dict.fromkeys(("event_type", "type", "object_kind", "action"), "")
+    fields = as_mapping(value) or {}
+    for name in words:
+        if isinstance(text := fields.get(name), str):
+            words[name] = text[:_LONGEST_NAME]
     candidates = [headers.get("x-github-event", ""), headers.get("x-gitlab-event", "")]
-    candidates += [_word(value, "event_type"), _word(value, "type")]
+    candidates += [words["event_type"], words["type"]]
     found = [name.strip()[:_LONGEST_NAME] for name in candidates if name.strip()]
     if not found:
         return Event(UNKNOWN, frozenset({UNKNOWN}))
     # "Merge Request Hook" is also known as merge_request.
     normalized = [name.lower().removesuffix(" hook").replace(" ", "_") for name in found[:1]]
-    names = {name.lower() for name in (*found, *normalized, _word(value, "object_kind")) if name}
-    action = _word(value, "action").lower()
+    names = {name.lower() for name in (*found, *normalized, words["object_kind"]) if name}
+    action = words["action"].lower()
     finer = {f"{name}.{action}" for name in names} if action else set[str]()
     return Event(found[0], frozenset(names | finer))
 
 
-def _json(body: bytes) -> Payload:
-    try:
-        raw = body.decode()
-        value: object = msgspec.json.decode(raw)
-    except JSON_ERRORS as error:
-        raise CallRejected(400, "body", f"The body is not valid JSON: {error}.") from error
-    if not isinstance(value, dict | list):
-        raise CallRejected(400, "body", "The body must be a JSON object or a list.")
-    return Payload(cast("object", value), raw)
-
-
-def _form(body: bytes) -> Payload:
+def _form(body: bytes) -> Payload | bytes:
+    """Decode a form; some services send their JSON as its single field `payload`."""
     try:
         raw = body.decode()
         pairs = parse_qsl(raw, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
@@ -120,20 +127,14 @@ def _form(body: bytes) -> Payload:
     fields: dict[str, list[str]] = {}
     for name, text in pairs:
         fields.setdefault(name, []).append(text)
-    # Some services send their JSON as the single form field "payload".
     if list(fields) == ["payload"] and len(fields["payload"]) == 1:
-        return _json(fields["payload"][0].encode())
+        return fields["payload"][0].encode()
     value = {name: texts[0] if len(texts) == 1 else texts for name, texts in fields.items()}
     return Payload(value, raw)
 
 
 def _is_index(step: str, length: int) -> bool:
     return step.isascii() and step.isdecimal() and len(step) <= 9 and int(step) < length
-
-
-def _word(value: object, name: str) -> str:
-    found = (as_mapping(value) or {}).get(name)
-    return found[:_LONGEST_NAME] if isinstance(found, str) else ""
 
 
 def prompt_parts(template: str, route: str, event: Event, payload: Payload) -> tuple[Text, Text]:
@@ -157,25 +158,24 @@ def _frame() -> str:
 
 
 def _filled(template: str, event: Event, payload: Payload, tags: tuple[str, str]) -> str:
+    """Fill in the fields; those that the payload does not have stay as they are written."""
+    pieces = _FIELD.split(template or DEFAULT_PROMPT)
     remaining = MAX_FIELDS_TOTAL
-
-    def value(found: re.Match[str]) -> str:
-        nonlocal remaining
-        text = _field(found[1], event, payload)
-        if text is None:
-            return found[0]
+    for index in range(1, len(pieces), 2):
+        path = pieces[index]
+        if path == "__raw__":
+            text = head_and_tail(payload.raw, MAX_RAW)
+        elif path == "event_type":
+            text = event.name
+        else:
+            known, value = value_at(payload.value, path)
+            if not known:
+                pieces[index] = f"{{{path}}}"
+                continue
+            if isinstance(value, str):
+                text = head_and_tail(value, MAX_TEXT)
+            else:
+                text = head_and_tail(as_text(value), MAX_NESTED)
         remaining -= len(text)
-        return f"{tags[0]}{text}{tags[1]}" if remaining >= 0 else _LEFT_OUT
-
-    return _FIELD.sub(value, template or DEFAULT_PROMPT)
-
-
-def _field(path: str, event: Event, payload: Payload) -> str | None:
-    if path == "__raw__":
-        return head_and_tail(payload.raw, MAX_RAW)
-    if path == "event_type":
-        return event.name
-    known, value = value_at(payload.value, path)
-    if not known:
-        return None
-    return head_and_tail(as_text(value), MAX_TEXT if isinstance(value, str) else MAX_NESTED)
+        pieces[index] = f"{tags[0]}{text}{tags[1]}" if remaining >= 0 else _LEFT_OUT
+    return "".join(pieces)

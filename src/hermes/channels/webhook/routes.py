@@ -31,9 +31,10 @@ _CHAT_FIELDS = ("chat_id", "thread_id", "message_thread_id")
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One route. `answer_to` are the answer's targets; without any it is only logged.
+    """One route; an `insecure` one has no secret.
 
-    With `job`, a call fires that scheduled job and starts no turn of its own.
+    `answer_to` are the answer's targets; without any it is only logged. With `job`, a call fires
+    that scheduled job and starts no turn of its own.
 
     `unserved`: why calls are rejected. `notes`: warnings for the owner. For schemes that sign only
     the body, `form` accepts forms as well as JSON, and `repeats` trusts the unsigned id of a call:
@@ -44,6 +45,7 @@ class Route(Struct, frozen=True, kw_only=True):
 
     name: str
     secret: str = ""
+    insecure: bool = False
     prompt: str = ""
     events: frozenset[str] = frozenset()
     filters: tuple[Filter, ...] = ()
@@ -58,10 +60,6 @@ class Route(Struct, frozen=True, kw_only=True):
     unserved: str = ""
     notes: tuple[str, ...] = ()
     shares: tuple[str, ...] = ()
-
-    @property
-    def insecure(self) -> bool:
-        return self.secret == INSECURE
 
     def wants(self, names: frozenset[str]) -> bool:
         return not self.events or "*" in self.events or not self.events.isdisjoint(names)
@@ -110,6 +108,7 @@ def read_route(name: str, value: object, default_secret: str = "") -> Route:
     return Route(
         name=name,
         secret=secret,
+        insecure=secret == INSECURE,
         prompt=settings.prompt,
         events=frozenset(event.strip().lower() for event in events if event.strip()),
         filters=read_filters(settings.filters),

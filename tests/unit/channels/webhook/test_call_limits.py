@@ -1,9 +1,9 @@
-"""Call windows and recent calls are bounded in number and time."""
+"""Call windows are bounded in number and time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes.channels.webhook.calls import CallWindow, RecentCalls
+from hermes.channels.webhook.calls import CallWindow
 
 
 def test_window_allows_calls_again_after_its_period() -> None:
@@ -25,17 +25,3 @@ def test_window_never_exceeds_its_limit(limit: int, gaps: list[float]) -> None:
             taken.append(now)
     for start in taken:
         assert sum(start <= at < start + 60.0 for at in taken) <= limit
-
-
-def test_oldest_calls_are_forgotten_first() -> None:
-    recent = RecentCalls(2)
-    for name in ("a", "b", "a", "c"):
-        recent.remember(name, "", 0.0)
-    assert [recent.recall(name, 1e9) for name in "abc"] == ["", None, ""]
-
-
-def test_expired_calls_are_forgotten() -> None:
-    recent = RecentCalls(2, 60.0)
-    recent.remember("a", "word", 0.0)
-    assert recent.recall("a", 60.0) == "word"
-    assert recent.recall("a", 60.1) is None
