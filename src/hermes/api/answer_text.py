@@ -24,12 +24,6 @@ def assistant_text(messages: Iterable[Message]) -> str:
     return text
 
 
-def assistant_reasoning(messages: Iterable[Message]) -> str:
-    """Return the visible reasoning of all assistant messages."""
-    thoughts = [reasoning_of(message) for message in messages if isinstance(message, Assistant)]
-    return ANSWER_SEPARATOR.join(filter(None, thoughts))
-
-
 def reasoning_of(message: Assistant) -> str:
     return "".join(part.text for part in message.parts if isinstance(part, Reasoning))
 

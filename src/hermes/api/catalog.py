@@ -283,13 +283,15 @@ def choose_model(
     Raises `ApiError` for an unknown name with `strict_models`, and for a route that does not belong
     to the provider.
     """
-    known = model_names(settings, app)
     if name and (route := settings.model_routes.get(name)):
         if provider and provider != route.provider:
             message = f"Model {name!r} is a route to another provider. Leave out the provider."
             raise invalid(message, param="provider", code="provider_conflict")
         return ChosenModel(name=name, route=route)
-    if not name or name in {AGENT_MODEL, app.home.profile, known[0]}:
+    if name in {AGENT_MODEL, app.home.profile}:
+        return ChosenModel(name=name)
+    known = model_names(settings, app)
+    if not name or name == known[0]:
         return ChosenModel(name=name or known[0])
     if settings.strict_models:
         quoted = one_line(name, 100)

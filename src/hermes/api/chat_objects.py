@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hermes.agent.turn import CLIENT_CALLS
-from hermes.api.answer_text import assistant_reasoning, assistant_text
+from hermes.api.answer_text import ANSWER_SEPARATOR, assistant_text, reasoning_of
 from hermes.api.client_tools import FunctionName, RequestTools, custom_arguments
 from hermes.api.errors import ApiError, header_text, turn_error
 from hermes.kit.sse import frame
@@ -275,6 +275,7 @@ def finish_completion(
 ) -> FinishedCompletion:
     text, names = assistant_text(messages), {spec.name for spec in client_tools}
     calls = _client_calls(messages, names) if ended.code == CLIENT_CALLS else []
+    answers = [message for message in messages if isinstance(message, Assistant)]
     done, served_by = ended.outcome is Outcome.DONE, ServedBy.of(messages)
     status = TurnStatus(
         session_id=label.session,
@@ -294,7 +295,7 @@ def finish_completion(
         finish=_finish_reason(ended),
         usage=ChatUsage.from_usage(ended.usage),
         standing=status,
-        thought=assistant_reasoning(messages),
+        thought=ANSWER_SEPARATOR.join(filter(None, map(reasoning_of, answers))),
         retry_after=ended.retry_after,
     )
 

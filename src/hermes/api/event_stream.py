@@ -101,7 +101,9 @@ class EventStream:
             await self.open()
         if not self._due or self._disconnected or self._writer_task is not None:
             return
-        if self._size > MAX_DIRECT_WRITE or self._is_behind:
+        transport = self._transport
+        # A client with unread data may block the write.
+        if self._size > MAX_DIRECT_WRITE or (transport and transport.get_write_buffer_size()):
             self._start_writer()
             return
         try:
@@ -139,8 +141,9 @@ class EventStream:
             await self.open()
             self.stop_writer()
         try:
-            rest = self._take_buffer()
-            if len(rest) <= MAX_DIRECT_WRITE and not self._is_behind:
+            rest, transport = self._take_buffer(), self._transport
+            behind = transport is not None and transport.get_write_buffer_size() > 0
+            if len(rest) <= MAX_DIRECT_WRITE and not behind:
                 await self.response.write_eof(rest)
                 return
             async with asyncio.timeout(self._limits.write_seconds):
@@ -148,11 +151,6 @@ class EventStream:
         except _CONNECTION_ERRORS as error:
             name = error or type(error).__name__
             log.info("client disconnected before the end of the stream: %s", name)
-
-    @property
-    def _is_behind(self) -> bool:
-        """Whether the client has unread data, so that a write may block."""
-        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def _start_timer(self) -> None:
         if self._timer is None:

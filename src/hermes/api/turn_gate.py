@@ -88,7 +88,11 @@ class TurnSlot(Struct, eq=False):
         self._held = False
         if self.share is not None:
             self.share.active -= 1
-        self._gate.release(self._holder)
+        gate = self._gate
+        gate.held[self._holder] -= 1
+        gate.metrics.active -= 1
+        if not gate.metrics.active:
+            gate.idle.set()
 
 
 class TurnGate:
@@ -109,11 +113,11 @@ class TurnGate:
         self._limit = max_turns
         self.metrics = metrics
         self.draining = False
-        self._idle = anyio.Event()
-        self._idle.set()
+        self.idle = anyio.Event()
+        self.idle.set()
         self._keyed_profiles = keyed_profiles
         self._has_callback = has_callback
-        self._held: dict[str, int] = {}
+        self.held: dict[str, int] = {}
         self.running: dict[str, RunningTurn] = {}
         """Stoppable turns by run id."""
 
@@ -127,7 +131,7 @@ class TurnGate:
 
     async def wait_idle(self) -> None:
         """Wait until no turn is running."""
-        await self._idle.wait()
+        await self.idle.wait()
 
     def running_turn(self, app: App, run: str) -> RunningTurn | None:
         """Return the profile's turn with this id, if it can be stopped."""
@@ -146,20 +150,14 @@ class TurnGate:
             message = f"{self._limit} turns are already running. Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
         share = max(1, self._limit // (len(self._keyed_profiles) + 1))
-        if self._limit and holder in self._keyed_profiles and self._held.get(holder, 0) >= share:
+        if self._limit and holder in self._keyed_profiles and self.held.get(holder, 0) >= share:
             message = f"Too many concurrent turns for this key (at most {share})."
             message = f"{message} Try again in a moment."
             raise ApiError(429, "rate_limit_exceeded", message, wait=RETRY_AFTER)
         self.metrics.active += 1
-        self._held[holder] = self._held.get(holder, 0) + 1
-        self._idle = anyio.Event() if self._idle.is_set() else self._idle
+        self.held[holder] = self.held.get(holder, 0) + 1
+        self.idle = anyio.Event() if self.idle.is_set() else self.idle
         return TurnSlot(self, holder)
-
-    def release(self, holder: str) -> None:
-        self.metrics.active -= 1
-        self._held[holder] -= 1
-        if not self.metrics.active:
-            self._idle.set()
 
     async def run_turn(
         self,

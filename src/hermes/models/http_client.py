@@ -79,7 +79,8 @@ class HttpResponse(Struct, eq=False):
     """Called when the last byte has arrived, which may be long before it is read."""
     _pieces: list[bytes] = []
     _buffered: int = 0
-    _paused: bool = False
+    paused: bool = False
+    """Whether the server is throttled."""
     _inflater: Any = None
     _inflating: bool = False
     _waiter: asyncio.Future[None] | None = None
@@ -98,8 +99,8 @@ class HttpResponse(Struct, eq=False):
     def feed(self, data: bytes) -> None:
         self._pieces.append(data)
         self._buffered += len(data)
-        if self._buffered > _MAX_BUFFERED and self._flow is not None and not self._paused:
-            self._paused = True
+        if self._buffered > _MAX_BUFFERED and self._flow is not None and not self.paused:
+            self.paused = True
             self._flow.pause_reading()
 
     def finish(self) -> None:
@@ -137,8 +138,8 @@ class HttpResponse(Struct, eq=False):
         data = b"".join(self._pieces)
         self._pieces.clear()
         self._buffered = 0
-        if self._paused and self._flow is not None:
-            self._paused = False
+        if self.paused and self._flow is not None:
+            self.paused = False
             self._flow.resume_reading()
         return data if self._inflater is None else self._inflated(data)
 
@@ -208,7 +209,12 @@ class _Connection(asyncio.Protocol):
         # Cheaper than a timeout that cancels the task.
         timer = asyncio.get_running_loop().call_later(idle, self._time_out)
         try:
-            await self._send(head, joined)
+            if len(joined) <= _WRITE_SIZE:
+                self._transport.write(head + joined)
+                self._sent = True
+            else:
+                self._transport.write(head)
+                await self._send_large(joined)
             del joined
             while not response.started:
                 if response.error is not None:
@@ -222,21 +228,19 @@ class _Connection(asyncio.Protocol):
         self._response.fail(IdleTimeout())
         self.resume_writing()
 
-    async def _send(self, head: bytes, body: bytes) -> None:
-        if len(body) <= _WRITE_SIZE:
-            self._transport.write(head + body)
-        else:
-            self._transport.write(head)
-            rest = memoryview(body)
-            # Sent in chunks, so that other tasks can run in between. A server may reject a large
-            # body before reading all of it.
-            for start in range(0, len(rest), _WRITE_SIZE):
-                if self._response.started or self._response.error is not None:
-                    return
-                self._transport.write(rest[start : start + _WRITE_SIZE])
-                if self._writing_paused:
-                    self._writable = asyncio.get_running_loop().create_future()
-                    await self._writable
+    async def _send_large(self, body: bytes) -> None:
+        """Send in chunks, so that other tasks can run in between.
+
+        A server may reject a large body before reading all of it.
+        """
+        rest = memoryview(body)
+        for start in range(0, len(rest), _WRITE_SIZE):
+            if self._response.started or self._response.error is not None:
+                return
+            self._transport.write(rest[start : start + _WRITE_SIZE])
+            if self._writing_paused:
+                self._writable = asyncio.get_running_loop().create_future()
+                await self._writable
         self._sent = True
 
     def abort(self) -> None:
@@ -316,7 +320,8 @@ class _Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status >= 200:
             self._response.start(status)
-            self.resume_writing()
+            if self._writable is not None:
+                self.resume_writing()
         else:
             self._response.headers.clear()
 
@@ -361,7 +366,12 @@ class HttpClient(Struct, kw_only=True, eq=False):
             self._request = method, url, dict(headers)
         length = b"" if method == "GET" else b"content-length: %d\r\n" % sum(map(len, body))
         head = b"%b%b\r\n" % (self._head, length)
-        connection = self._take_idle(self._origin) or await self._connect(self._origin)
+        connection, idle_connections = None, self._idle.get(self._origin)
+        while idle_connections and (connection is None or not connection.reusable):
+            # The most recent one: the others may expire.
+            connection = idle_connections.pop()
+        if connection is None or not connection.reusable:
+            connection = await self._connect(self._origin)
         try:
             response = await connection.exchange(head, body, idle)
         except BaseException:
@@ -378,8 +388,9 @@ class HttpClient(Struct, kw_only=True, eq=False):
         if not (connection.reusable and response.complete):
             connection.abort()
             return
-        # What is left of a large body was never read.
-        connection.resume_reading()
+        if response.paused:
+            # What is left of a large body was never read.
+            connection.resume_reading()
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(connection.origin, deque()).append(connection)
@@ -396,15 +407,6 @@ class HttpClient(Struct, kw_only=True, eq=False):
             connection.abort()
         if self._open:
             await asyncio.wait([*self._open], timeout=1.0)
-
-    def _take_idle(self, origin: _Origin) -> _Connection | None:
-        idle = self._idle.get(origin)
-        while idle:
-            # The most recent one: the others may expire.
-            connection = idle.pop()
-            if connection.reusable:
-                return connection
-        return None
 
     async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()
