@@ -227,13 +227,14 @@ async def xmpp_bench(
     port: int = 0,
     clock: Clock | None = None,
     admits: Admits = admit_all,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[XmppBench]:
     own = jid or server.new_account()
     given = {
         "jid": own, "password": PASSWORD, "host": "127.0.0.1", "port": port or server.port,
         "use_tls": False, **(extra or {}),
     }  # fmt: skip
-    deps = new_deps("xmpp", folder, extra=given, env={}, clock=clock, admits=admits)
+    deps = new_deps("xmpp", folder, extra=given, env=env or {}, clock=clock, admits=admits)
     async with open_channel(deps) as channel:
         blobs = FileBlobs(folder / "cache" / "blobs")
         yield XmppBench(channel, own, folder / "xmpp" / "account.json", blobs)

@@ -280,6 +280,24 @@ async def test_wrong_password_ends_the_run(tmp_path: Path, prosody: Prosody) -> 
         assert "wrong" not in str(caught.value)
 
 
+async def test_replaced_password_is_used_by_the_next_connection(
+    tmp_path: Path, prosody: Prosody
+) -> None:
+    env = {"XMPP_PASSWORD": "wrong"}
+    async with (
+        person(prosody) as ann,
+        xmpp_bench(tmp_path, prosody, env=env) as one,
+    ):
+        with pytest.raises(BadToken):
+            await one.channel.run(ignore)
+        env["XMPP_PASSWORD"] = PASSWORD
+        async with listening(one.channel) as received:
+            await listening_to(one)
+            ann.write(one.jid, "hello")
+            await count(received, 1)
+    assert text_of(received[0]) == "hello"
+
+
 async def test_password_is_not_sent_without_encryption(tmp_path: Path, prosody: Prosody) -> None:
     with pytest.raises(ConfigError, match="without encryption"):
         async with xmpp_bench(tmp_path, prosody, {"host": "xmpp.example.org"}):
