@@ -71,3 +71,4 @@ async def telegram_bench(
         async with open_channel(deps) as channel:
             blobs = FileBlobs(folder / "cache" / "blobs")
             yield TelegramBench(channel, server, telegram, blobs)
+        assert server.violations == []

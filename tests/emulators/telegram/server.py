@@ -1,5 +1,6 @@
 """Serve the emulated Bot API over HTTP, with long polling and webhooks."""
 
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
@@ -26,10 +27,18 @@ WEBHOOK_ACTIVE = (
 )
 
 
+BROKEN_RULES = re.compile(
+    r"in the request$|wrong parameter|unallowed|unsupported|can't parse|is empty|non-empty"
+    r"|is too long|Too Large|_INVALID$|_TOO_MUCH$"
+)
+"""Refusals of calls that a bot must not make; others depend on what people do."""
+
+
 class TelegramServer(HttpEmulator):
     """Serves `telegram`.
 
     `failing` are errors of all calls of a method; `reject_markup` refuses every text with markup.
+    `violations` are the calls that broke a rule.
     """
 
     def __init__(self, telegram: EmulatedTelegram) -> None:
@@ -41,6 +50,7 @@ class TelegramServer(HttpEmulator):
         self.telegram = telegram
         self.reject_markup = False
         self.failing: dict[str, ApiError] = {}
+        self.violations: list[str] = []
         self._methods = Methods(telegram)
 
     @property
@@ -86,14 +96,22 @@ class TelegramServer(HttpEmulator):
 
     async def _perform(self, request: web.Request, method: str, call: Call) -> web.StreamResponse:
         if not method.lower().startswith(("send", "edit")):
-            return _result(self._methods.call(method, call))
+            return _result(self._call(method, call))
         return await self.with_faults(
             request,
             method,
-            lambda: _result(self._methods.call(method, call)),
+            lambda: _result(self._call(method, call)),
             refused=_error(ApiError(400, "Bad Request: the emulator refused the call")),
             throttled=_error(ApiError(429, "Too Many Requests: retry after 1", retry_after=1)),
         )
+
+    def _call(self, method: str, call: Call) -> object:
+        try:
+            return self._methods.call(method, call)
+        except ApiError as error:
+            if BROKEN_RULES.search(str(error)):
+                self.violations.append(f"{method}: {error}")
+            raise
 
     async def _get_updates(self, request: web.Request, call: Call) -> web.StreamResponse:
         bot = call.bot

@@ -19,6 +19,8 @@ from hermes.gateway.rendering.posts import compose_posts
 from hermes.ports.channel import (
     Attachment,
     ChangedReaction,
+    Choice,
+    Choices,
     EditedMessage,
     Inbound,
     NotSent,
@@ -309,11 +311,25 @@ async def test_blocked_bot_makes_the_target_gone(bench: TelegramBench) -> None:
         await bench.channel.edit(Receipt(HOME, "5"), Outbound((Text("x"),)))
 
 
-async def test_button_value_longer_than_allowed_is_refused(bench: TelegramBench) -> None:
+async def test_text_longer_than_allowed_is_certainly_not_sent(bench: TelegramBench) -> None:
     bench.telegram.chat(ANN)
     await bench.channel.send(HOME, Outbound((Text("x" * 4096),)))
     with pytest.raises(NotSent, match="too long"):
         await bench.channel.send(HOME, Outbound((Text("x" * 4097),)))
+    # The gateway cuts texts; this one was not cut on purpose.
+    assert bench.server.violations == ["sendMessage: Bad Request: message is too long"]
+    bench.server.violations.clear()
+
+
+async def test_button_value_longer_than_allowed_is_not_sent(bench: TelegramBench) -> None:
+    for length in (64, 65):
+        choices = Choices((Choice("A", "x" * length),))
+        post = Outbound((Text("Which?"), choices))
+        if length == 64:
+            await bench.channel.send(HOME, post)
+            continue
+        with pytest.raises(NotSent, match="value of a button"):
+            await bench.channel.send(HOME, post)
 
 
 async def test_other_poller_is_named(bench: TelegramBench) -> None:

@@ -95,6 +95,7 @@ async def test_conversation_with_stream_edit_kill_and_approval(tmp_path: Path) -
             assert answer.text.startswith("re: q-3 hello")
             assert query in telegram.answered
             await server.acknowledged()
+        assert server.violations == []
     assert len(chat.posts("re: q-2")) == len(chat.posts("re: q-3")) == 1
     assert note.read_text() == "done\n"
 
@@ -125,3 +126,4 @@ async def test_groups_unknown_people_and_commands(tmp_path: Path) -> None:
         assert [one.object["message_thread_id"] for one in (second, third)] == [6, 5]
         assert chat.posts("q-1", GROUP) == telegram.posts(9) == []
         assert "stop" in [one["command"] for one in telegram.bot.commands["default"]]
+        assert server.violations == []

@@ -46,6 +46,7 @@ async def killed_run(folder: Path, updates: int, kills: Sequence[Kill], seed: in
     keys = {str(chat): session_key_of("telegram", str(chat), "") for chat in PRIVATE}
     unconfirmed = [server.changes[number] for number in server.unconfirmed]
     verdict = await run.judge(own_posts(telegram), keys, unconfirmed)
+    assert server.violations == []
     calls = server.calls.count("sendMessage")
     return (
         f"Telegram, {updates} updates, {len(kills)} kills: {verdict}; {calls} sends, "
