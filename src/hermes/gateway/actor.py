@@ -72,11 +72,15 @@ class ActorServices(Struct, frozen=True, kw_only=True):
 
 
 class NextTurn(Struct, frozen=True):
-    """The messages to answer; `again`: an earlier process had begun to answer them."""
+    """The messages to answer; `again`: an earlier process had begun to answer them.
+
+    `opened`: the session was just stored, without messages.
+    """
 
     session: Session
     batch: Sequence[QueuedMessage]
     again: bool = False
+    opened: bool = False
 
 
 class Actor(Struct, eq=False):
@@ -224,7 +228,7 @@ class Actor(Struct, eq=False):
             if opened.notice:
                 key = f"{opened.session.id}:begun"
                 await services.replies.post(self._waiting[:1], key, opened.notice)
-            turn = NextTurn(opened.session, batch)
+            turn = NextTurn(opened.session, batch, opened=opened.new)
         kept = [queued for queued in turn.batch if queued.key not in self._dropped]
         self._dropped.clear()
         return structs.replace(turn, batch=kept) if kept else None
@@ -325,6 +329,7 @@ class Actor(Struct, eq=False):
         later = services.replies.later_channels
         request = TurnRequest(
             session=turn.session,
+            opened=turn.opened,
             message=None,
             claimed=() if turn.again else tuple(queued.message.user for queued in run.batch),
             note=nudge("resumed") if turn.again else None,

@@ -232,7 +232,8 @@ class Runner:
     ) -> _AcceptedTurn:
         """Plan the turn and make its messages durable; from then on it reports its end."""
         history, known = History([]), _NO_IDS
-        if not turn.new:
+        # If no one held the session before, it has only what was stored when it was opened.
+        if not (turn.new or (turn.opened and lease.fence.generation == 1)):
             history, known = await self._history(turn, lease)
         plan = await self._planner.plan(turn.session, scope, history)
         failpoint("runner.planned")

@@ -62,6 +62,7 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     principal: str = ""  # the requester, if not the person who started the session
     role: Role = Role.OWNER
     new: bool = False  # the session is not stored yet
+    opened: bool = False  # the session was just stored, without messages
     replaces_from: int | None = None  # once accepted, hides the messages starting here
     async_delivery: bool = True  # results that arrive after the turn can be delivered
     source: str = ""  # the origin of the request, if not that of the session

@@ -1,13 +1,18 @@
 """A database in memory: the same statements as on disk, without threads or files."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from threading import RLock
 from typing import TypeVar
 
+import anyio
 import anyio.lowlevel
 import apsw
 
+from hermes.kit.clock import Clock
+from hermes.ports.ownership import WORKER_TTL
 from hermes.store.connection import (
     READ_WRITE,
     Connection,
@@ -19,6 +24,7 @@ from hermes.store.connection import (
 )
 from hermes.store.database_file import empty_store
 from hermes.store.engine import Engine, closed_error
+from hermes.store.sqlite import SqliteStore
 from hermes.store.vector_search import VectorSearch
 
 R = TypeVar("R")
@@ -100,3 +106,19 @@ def open_copy(data: bytes) -> Connection:
     connection.deserialize("main", data)
     connection.execute(_SQL["writer"]).fetchall()
     return connection
+
+
+@asynccontextmanager
+async def open_memory_store(
+    clock: Clock, database: MemoryDatabase | None = None, worker_ttl: timedelta = WORKER_TTL
+) -> AsyncGenerator[SqliteStore]:
+    """Open a new store, or another one on the same database, as a second process would."""
+    own = database or MemoryDatabase()
+    store = SqliteStore(MemoryEngine(own), clock, worker_ttl)
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.close()
+        if database is None:
+            own.close()

@@ -83,24 +83,25 @@ class SqliteQueues(Struct):
         return await self._engine.write(partial(enqueue, item=item))
 
     async def claim(
-        self, queue: str, topic: str | None, holder: str, lease: timedelta | None, limit: int = 1
+        self,
+        queue: str,
+        topic: str | None,
+        holder: str,
+        lease: timedelta | None,
+        limit: int = 1,
+        *,
+        abandoned: bool = False,
     ) -> Sequence[QueueItem]:
         tick, until = lease_span(self._clock, lease or timedelta(0))
-        now = to_micros(self._clock.now())
         end = None if lease is None else until
-        return await self._claim(ClaimRequest(queue, topic, holder, now, tick, end, limit))
-
-    async def claim_abandoned(self, queue: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
-        tick, _ = lease_span(self._clock, timedelta(0))
         now = to_micros(self._clock.now())
-        return await self._claim(
-            ClaimRequest(queue, None, holder, now, tick, None, limit, abandoned=True)
-        )
-
-    async def _claim(self, wanted: ClaimRequest) -> Sequence[QueueItem]:
-        write = self._workers.write if wanted.until is None else self._engine.write
+        wanted = ClaimRequest(queue, topic, holder, now, tick, end, limit, abandoned)
+        write = self._workers.write if lease is None else self._engine.write
         claim = partial(claim_items, wanted=wanted, is_alive=self._workers.is_alive)
         return await write(claim, droppable=True)
+
+    async def claim_abandoned(self, queue: str, holder: str, limit: int = 1) -> Sequence[QueueItem]:
+        return await self.claim(queue, None, holder, None, limit, abandoned=True)
 
     async def counts(self) -> Sequence[QueueCounts]:
         return await self._engine.fetch(_SQL["counts"], {}, _CountsRow, _CountsRow.counts)

@@ -14,7 +14,6 @@ from hermes.store.connection import (
     BUSY_TRIES,
     Connection,
     Row,
-    Value,
     load_statements,
     write_transaction,
 )
@@ -99,8 +98,28 @@ def index_batch(connection: Connection, goal: int = _END, tries: int = BUSY_TRIE
     """Index one batch in a short transaction. Return whether a message up to `goal` is missing."""
     if not is_index_behind(connection, goal):
         return False
+    size, last = 0, None
+    words: list[tuple[int, str, str]] = []
+    grams: list[tuple[int, str]] = []
     with write_transaction(connection, tries):
-        _index(connection)
+        for fields in connection.execute(_SQL["next"], {"limit": INDEX_ROWS}).fetchall():
+            last = fields[0]
+            found = _decode_row(fields)
+            if found is None:
+                continue
+            row, text = found
+            tags = role_tag(row.role)
+            if row.principal != OWNER:
+                tags += f" {owner_tag(row.principal)}"
+            words.append((row.id, space_signs(text), tags))
+            grams.append((row.id, text))
+            size += len(text)
+            if size > _BATCH_CHARACTERS:
+                break
+        connection.executemany(_SQL["add words"], words)
+        connection.executemany(_SQL["add grams"], grams)
+        if last is not None:
+            connection.execute(_SQL["mark"], (last,))
     return is_index_behind(connection, goal)
 
 
@@ -108,33 +127,6 @@ def merge_indexes(connection: Connection) -> None:
     """Compact both indexes."""
     connection.execute(_SQL["merge words"])
     connection.execute(_SQL["merge grams"])
-
-
-def _index(connection: Connection) -> None:
-    size = 0
-    last: Value = 0
-    words: list[tuple[int, str, str]] = []
-    grams: list[tuple[int, str]] = []
-    rows = connection.execute(_SQL["next"], {"limit": INDEX_ROWS}).fetchall()
-    for fields in rows:
-        last = fields[0]
-        found = _decode_row(fields)
-        if found is None:
-            continue
-        row, text = found
-        tags = role_tag(row.role)
-        if row.principal != OWNER:
-            tags += f" {owner_tag(row.principal)}"
-        words.append((row.id, space_signs(text), tags))
-        grams.append((row.id, text))
-        size += len(text)
-        if size > _BATCH_CHARACTERS:
-            break
-    if not rows:
-        return
-    connection.executemany(_SQL["add words"], words)
-    connection.executemany(_SQL["add grams"], grams)
-    connection.execute(_SQL["mark"], (last,))
 
 
 def _decode_row(fields: Row) -> tuple[_Row, str] | None:

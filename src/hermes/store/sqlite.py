@@ -15,8 +15,11 @@ from msgspec import Struct
 from hermes.kit.clock import Clock
 from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.store import (
+    AppendMessage,
     BeginTurn,
     BeginTurnResult,
+    CoreWrite,
+    EnqueueItem,
     Fence,
     Intent,
     QueueItem,
@@ -73,7 +76,6 @@ from hermes.store.writes import (
     apply_writes,
     enqueue,
     enqueue_first,
-    names_holder,
     session_not_found,
 )
 
@@ -350,7 +352,14 @@ class SqliteStore(SqliteRepositories):
         if not writes:
             return
         write = partial(_commit, writes=writes, fence=fence, now=to_micros(self._clock.now()))
-        if any(map(names_holder, writes)):
+        # A worker that a row names is registered.
+        names_worker = any(isinstance(one, EnqueueItem) and one.holder for one in writes)
+        others = [one for one in writes if not isinstance(one, AppendMessage | CoreWrite)]
+        if others and not names_worker:
+            from hermes.store.repository_writes import holder_in  # noqa: PLC0415 - loaded on first use
+
+            names_worker = any(map(holder_in, others))
+        if names_worker:
             await self.workers.write(write)
         else:
             await self._engine.write(write)

@@ -15,7 +15,6 @@ from hermes.ports.store import (
     AppendMessage,
     ChangeSession,
     CompleteItem,
-    CoreWrite,
     DropItems,
     EnqueueItem,
     HideMessages,
@@ -101,15 +100,6 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             from hermes.store.repository_writes import apply_repository_write  # noqa: PLC0415 - loaded on first use
 
             apply_repository_write(connection, write)
-
-
-def names_holder(write: Write) -> bool:
-    """Whether the write stores the name of a worker."""
-    if isinstance(write, AppendMessage | CoreWrite):
-        return isinstance(write, EnqueueItem) and bool(write.holder)
-    from hermes.store.repository_writes import holder_in  # noqa: PLC0415 - loaded on first use
-
-    return bool(holder_in(write))
 
 
 def check_held(connection: Connection, key: str, holder: str) -> None:

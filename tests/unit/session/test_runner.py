@@ -18,6 +18,7 @@ from hermes.ports.store import (
     BeginTurnResult,
     ChangeSession,
     Fence,
+    OpenSession,
     QueueItem,
     ReleaseLease,
     Write,
@@ -30,6 +31,7 @@ from hermes.schema.sessions import Session, SessionChange
 from hermes.session.conversation import Conversation, SessionOptions
 from hermes.session.lease import RENEWALS
 from hermes.session.runner import Runner
+from hermes.session.turn_request import TurnRequest
 from hermes.testing.clock import FakeClock
 from hermes.testing.scripted_model import Pause, Script, ScriptedModel, answer_script
 from support.conversation import (
@@ -501,3 +503,20 @@ async def test_two_runners_of_one_process_exclude_each_other() -> None:
                 async with other.holding(session):
                     pass
             harness.conversation.interrupt()
+
+
+@pytest.mark.parametrize("was_held", [False, True])
+async def test_messages_of_an_opened_session_are_read_if_it_was_held(*, was_held: bool) -> None:
+    async with conversation_harness(answer_script("Good day.")) as harness:
+        store, session = harness.store, harness.conversation.session
+        await store.commit(OpenSession(session))
+        if was_held:
+            generation = await store.leases.hold(session.id, ELSEWHERE, WORKER_TTL)
+            other = AppendMessage(session.id, "run_0", user_message("first"), session.started_at)
+            await store.commit(other, fence=Fence(session.id, generation))
+            await store.leases.release(session.id, generation)
+        question = user_message("hello")
+        turn = TurnRequest(session=session, message=question, opened=True)
+        assert await harness.run(turn) is Outcome.DONE
+        seen = [text_of(message) for message in harness.model.requests[0].messages]
+    assert seen == (["first\n\nhello"] if was_held else ["hello"])

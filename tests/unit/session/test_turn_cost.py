@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes.kit.failpoints import watch_failpoints
+from hermes.ports.store import OpenSession
 from hermes.schema.events import Outcome
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
@@ -64,7 +65,7 @@ class Counted:
         self._talk = talk
         self._session = session
 
-    async def turn(self, *, new: bool = False) -> Counter[str]:
+    async def turn(self, *, new: bool = False, opened: bool = False) -> Counter[str]:
         """Runs one, and says what it took."""
         counts: Counter[str] = Counter()
 
@@ -75,7 +76,7 @@ class Counted:
             counts["tasks"] += 1
             return asyncio.Task(work, loop=loop, **more)
 
-        turn = TurnRequest(session=self._session, message=user_message(), new=new)
+        turn = TurnRequest(session=self._session, message=user_message(), new=new, opened=opened)
         reading = RunReading(EventRecorder())
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
@@ -88,6 +89,9 @@ class Counted:
         assert reading.ended is not None
         assert reading.ended.outcome is Outcome.DONE
         return counts + (self._engine.errands - before)
+
+    async def open(self) -> None:
+        await self._talk.store.commit(OpenSession(self._session))
 
     async def statements(self, *, new: bool = False) -> int:
         """How many one turn takes."""
@@ -121,6 +125,13 @@ async def test_next_turn_adds_one_commit_and_reads_nothing(tmp_path: Path) -> No
         await harness.turn(new=True)
         took = await harness.turn()
     assert took == {"commits": 3, "write": 3}
+
+
+async def test_first_turn_of_an_opened_session_reads_nothing(tmp_path: Path) -> None:
+    async with counted(tmp_path, answer_script("one")) as harness:
+        await harness.open()
+        took = await harness.turn(opened=True)
+    assert took["read"] == 0
 
 
 async def test_read_only_call_adds_two_commits(tmp_path: Path) -> None:
