@@ -49,7 +49,13 @@ class LocalBus(MemoryBus, dict=True):
 
     def wake(self, topic: str, key: str = "") -> None:
         self.wake_here(topic, key)
-        for name in self._others():
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - on the way of every message
+        except OSError:
+            return
+        for name in names:
+            if not name.startswith(_PREFIX) or name == self._name:
+                continue
             if (unsent := self._unsent.get(name)) is not None:
                 unsent[topic, key] = None
             else:
@@ -76,13 +82,6 @@ class LocalBus(MemoryBus, dict=True):
     def _folder(self) -> Path:
         # Two homes may share a store through a link.
         return Path(f"{self._store.resolve()}-wakeups")
-
-    def _others(self) -> list[str]:
-        try:
-            names = os.listdir(self._folder)  # noqa: PTH208 - on the way of every message
-        except OSError:
-            return []
-        return [name for name in names if name.startswith(_PREFIX) and name != self._name]
 
     def _send(self, name: str, wakeups: dict[_Wakeup, None], tries: int = 1) -> None:
         """Send to a process, later if it is too busy; the socket of a dead one is removed."""

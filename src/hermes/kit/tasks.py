@@ -126,7 +126,8 @@ class SharedTask(Struct, eq=False):
 async def sleep_unless(clock: Clock, seconds: float, event: anyio.Event) -> bool:
     """Sleep until the time is up or the event is set; return whether it is set."""
     with suppress(DeadlineExceeded):
-        await run_with_timeout(clock, seconds, event.wait)
+        async with time_limit(clock, seconds):
+            await event.wait()
     return event.is_set()
 
 

@@ -95,3 +95,23 @@ async def test_window_use_is_the_provider_count_and_an_estimate_of_what_came_sin
     assert uncounted == 5_100 + (2 * 401 + call) // 4
     everything = 6 + 3 * (401 + call)
     assert compacted == estimated - 6 // 4 + everything // 4
+
+
+async def compactions(**limits: int) -> int:
+    """Return how often a turn with two steps asks to be compacted."""
+    needs: list[CompactionNeed] = []
+
+    async def compact(history: History, need: CompactionNeed) -> str | None:
+        needs.append(need)
+        return None
+
+    script = [assistant_message(tool_call("look"))], answer_script("Fine.")
+    await run_scripted_turn(*script, tools=[FakeTool("look")], compact=compact, **limits)
+    return len(needs)
+
+
+async def test_history_is_compacted_from_its_limits_on() -> None:
+    assert await compactions() == 0
+    assert await compactions(max_tokens=1_000_000, max_messages=4) == 0
+    assert await compactions(max_messages=3) == 1
+    assert await compactions(max_tokens=1) == 2
