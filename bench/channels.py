@@ -1,180 +1,124 @@
-"""Measure an idle gateway with all chat apps, connected to emulators, Synapse and prosody."""
+"""Measure a gateway with all chat apps: at rest, and while their servers do not answer."""
 
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import anyio
 import msgspec
-from anyio.to_thread import run_sync
+from msgspec import Struct
 
 from bench.gateway import bench_env, cpu_seconds, memory_of, running_gateway
 from bench.processes import mock_server
 from bench.report import Number
-from emulators import homeassistant, mattermost, signal, sms, whatsapp_cloud
-from emulators.discord.server import serve_discord
-from emulators.discord.state import EmulatedDiscord
-from emulators.homeassistant.server import EmulatedHome, serve_home
-from emulators.irc.server import serve_irc
-from emulators.irc.state import EmulatedIrc
-from emulators.mail.imap_server import ImapEmulator, serve_imap
-from emulators.mail.mailbox import EmulatedMailbox
-from emulators.mattermost.server import serve_mattermost
-from emulators.mattermost.state import EmulatedMattermost
-from emulators.qqbot.check import addresses
-from emulators.qqbot.server import serve_qq
-from emulators.qqbot.state import APP_ID, SECRET, EmulatedQq
-from emulators.signal.server import serve_signal
-from emulators.signal.state import EmulatedSignal
-from emulators.slack.server import serve_slack
-from emulators.slack.state import EmulatedSlack
-from emulators.sms.server import EmulatedTwilio, serve_twilio
-from emulators.telegram.server import serve_telegram
-from emulators.telegram.state import EmulatedTelegram
-from emulators.whatsapp_cloud.server import EmulatedWhatsApp, serve_whatsapp
-from support.matrix import PASSWORD as MATRIX_PASSWORD
-from support.matrix import new_user
-from support.synapse import start, stop, wait_until_ready
-from support.xmpp import PASSWORD as XMPP_PASSWORD
-from support.xmpp import run_prosody
+from bench.served_apps import Apps
 
 CONNECT_SECONDS = 120.0
 SETTLE_SECONDS = 5.0
 IDLE_SECONDS = 30.0
-MAIL = "agent@example.org"
+NOTICE_BAR = 90.0
+FOLLOWED = ("telegram", "discord", "slack", "matrix", "email", "irc", "xmpp", "mattermost")
+"""Apps with a connection that has to be watched; the first five and three more."""
+LOOK = 0.1
 
 
-class _Apps:
-    """Settings and variables that enable the apps."""
+class Servers(Struct, frozen=True):
+    """The process that serves the platforms, which leads the group of all servers."""
 
-    def __init__(self) -> None:
-        self.extra: dict[str, Mapping[str, object]] = {}
-        self.variables: dict[str, str] = {}
+    apps: Apps
+    pid: int
 
-    def add(self, name: str, variables: Mapping[str, str], **extra: object) -> None:
-        self.extra[name] = extra
-        self.variables.update(variables)
+    def freeze(self) -> None:
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
 
 
 def measure() -> Iterator[Number]:
-    with tempfile.TemporaryDirectory() as folder, mock_server() as url:
-        yield from anyio.run(_idle, bench_env(Path(folder) / "home", url))
-
-
-async def _idle(env: dict[str, str]) -> list[Number]:
-    async with _served_apps() as apps:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock_server() as url,
+        _served_apps() as servers,
+    ):
+        env, apps = bench_env(Path(folder) / "home", url), servers.apps
         home = Path(env["HERMES_HOME"])
         platforms = {
             name: {"enabled": True, "extra": dict(extra)} for name, extra in apps.extra.items()
         }
-        config = msgspec.json.encode({"platforms": platforms})
-        await anyio.Path(home / "config.yaml").write_bytes(config)
-        return await run_sync(partial(_measure, {**env, **apps.variables}, home, set(apps.extra)))
+        (home / "config.yaml").write_bytes(msgspec.json.encode({"platforms": platforms}))
+        with running_gateway({**env, **apps.variables}) as (pid, _):
+            state = home / "gateway_state.json"
+            _wait_connected(state, set(apps.extra))
+            yield from _idle(pid, len(apps.extra))
+            yield from _frozen(servers, state)
 
 
-def _measure(env: dict[str, str], home: Path, names: set[str]) -> list[Number]:
-    with running_gateway(env) as (pid, _):
-        _wait_connected(home / "gateway_state.json", names)
-        time.sleep(SETTLE_SECONDS)
-        before = cpu_seconds(pid)
-        time.sleep(IDLE_SECONDS)
-        share = (cpu_seconds(pid) - before) / IDLE_SECONDS * 100
-        memory = memory_of(pid)
-    label = f"gateway with {len(names)} chat apps"
-    return [
-        Number(name=f"{label}, idle memory", value=memory, unit="MB", bar=150),
-        Number(name=f"{label}, idle CPU", value=share, unit="%", bar=1),
-    ]
+@contextmanager
+def _served_apps() -> Generator[Servers]:
+    command = [sys.executable, "-m", "bench.served_apps"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        if process.stdout is None or process.stdin is None:
+            raise SystemExit("the servers have no pipes")
+        try:
+            apps = msgspec.json.decode(process.stdout.readline(), type=Apps)
+            yield Servers(apps, process.pid)
+        finally:
+            os.killpg(process.pid, signal.SIGCONT)
+            process.stdin.close()
+
+
+def _idle(pid: int, number: int) -> Iterator[Number]:
+    time.sleep(SETTLE_SECONDS)
+    before = cpu_seconds(pid)
+    time.sleep(IDLE_SECONDS)
+    share = (cpu_seconds(pid) - before) / IDLE_SECONDS * 100
+    memory = memory_of(pid)
+    label = f"gateway with {number} chat apps"
+    yield Number(name=f"{label}, idle memory", value=memory, unit="MB", bar=150)
+    yield Number(name=f"{label}, idle CPU", value=share, unit="%", bar=1)
+
+
+def _frozen(servers: Servers, state: Path) -> Iterator[Number]:
+    """All servers stop answering, but their connections stay open."""
+    noticed: dict[str, float] = {}
+    servers.freeze()
+    begun = time.monotonic()
+    while (seconds := time.monotonic() - begun) < CONNECT_SECONDS and len(noticed) < len(FOLLOWED):
+        for name in FOLLOWED:
+            if name not in noticed and not _is_connected(state, name):
+                noticed[name] = seconds
+        time.sleep(LOOK)
+    servers.thaw()
+    begun, back = time.monotonic(), dict[str, float]()
+    while (seconds := time.monotonic() - begun) < CONNECT_SECONDS and len(back) < len(FOLLOWED):
+        for name in FOLLOWED:
+            if name not in back and _is_connected(state, name):
+                back[name] = seconds
+        time.sleep(LOOK)
+    for name in FOLLOWED:
+        label = f"{name}, frozen server"
+        value = noticed.get(name, CONNECT_SECONDS)
+        yield Number(name=f"{label} noticed after", value=value, unit="s", bar=NOTICE_BAR)
+        value = back.get(name, CONNECT_SECONDS)
+        yield Number(name=f"{label} connected again after", value=value, unit="s")
+
+
+def _is_connected(path: Path, name: str) -> bool:
+    state = msgspec.json.decode(path.read_bytes())["platforms"]
+    return state.get(name, {}).get("state") == "connected"
 
 
 def _wait_connected(path: Path, names: set[str]) -> None:
     until = time.monotonic() + CONNECT_SECONDS
-    while True:
-        states = msgspec.json.decode(path.read_bytes())["platforms"]
-        missing = {name for name in names if states.get(name, {}).get("state") != "connected"}
-        if not missing:
-            return
+    while missing := {name for name in names if not _is_connected(path, name)}:
         if time.monotonic() > until:
-            raise SystemExit(f"not connected: { ({name: states.get(name) for name in missing}) }")
+            raise SystemExit(f"not connected: {missing}")
         time.sleep(0.2)
-
-
-@asynccontextmanager
-async def _served_apps() -> AsyncGenerator[_Apps]:
-    apps = _Apps()
-    async with AsyncExitStack() as stack:
-        await _add_clients(apps, stack)
-        await _add_webhooks(apps, stack)
-        await run_sync(_add_servers, apps, stack)
-        yield apps
-
-
-async def _add_clients(apps: _Apps, stack: AsyncExitStack) -> None:
-    enter = stack.enter_async_context
-    telegram, discord, slack = EmulatedTelegram(), EmulatedDiscord(), EmulatedSlack()
-    telegram.add_bot("4242:AAtoken_of-the-emulator")
-    discord.add_bot("emulated.bot.token")
-    slack.app_tokens.add("xapp-1-emulated")
-    slack.install("xoxb-emulated-1")
-    tokens = {"SLACK_BOT_TOKEN": "xoxb-emulated-1", "SLACK_APP_TOKEN": "xapp-1-emulated"}
-    url = (await enter(serve_telegram(telegram))).url
-    apps.add("telegram", {"TELEGRAM_BOT_TOKEN": "4242:AAtoken_of-the-emulator"}, base_url=url)
-    url = (await enter(serve_discord(discord))).api_url
-    apps.add("discord", {"DISCORD_BOT_TOKEN": "emulated.bot.token"}, base_url=url)
-    apps.add("slack", tokens, base_url=(await enter(serve_slack(slack))).api_url)
-    url = (await enter(serve_mattermost(EmulatedMattermost()))).url
-    token = mattermost.state.TOKEN
-    apps.add("mattermost", {"MATTERMOST_URL": url, "MATTERMOST_TOKEN": token})
-    url = (await enter(serve_signal(EmulatedSignal()))).url
-    apps.add("signal", {"SIGNAL_HTTP_URL": url, "SIGNAL_ACCOUNT": signal.state.ACCOUNT})
-    url = (await enter(serve_qq(EmulatedQq()))).url
-    secrets = {"QQ_APP_ID": APP_ID, "QQ_CLIENT_SECRET": SECRET}
-    apps.add("qqbot", secrets, **addresses(url))
-    url = (await enter(serve_home(EmulatedHome()))).url
-    token = homeassistant.server.TOKEN
-    apps.add("homeassistant", {"HASS_URL": url, "HASS_TOKEN": token}, watch_all=True)
-    port = (await enter(serve_irc(EmulatedIrc({})))).port
-    apps.add("irc", {}, server="127.0.0.1", port=port, use_tls=False, nickname="hermes")
-    imap = await enter(serve_imap(ImapEmulator([EmulatedMailbox(MAIL, "password")])))
-    login = {"EMAIL_ADDRESS": MAIL, "EMAIL_PASSWORD": "password"}
-    local = {"imap_host": "127.0.0.1", "imap_security": "none", "smtp_security": "none"}
-    apps.add("email", login, **local, imap_port=imap.port, smtp_host="127.0.0.1", smtp_port=25)
-
-
-def _add_servers(apps: _Apps, stack: AsyncExitStack) -> None:
-    """Real servers, for the apps whose packages are large."""
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="synapse-"))
-    synapse = start(Path(folder) / "synapse")
-    stack.callback(stop, synapse)
-    server = wait_until_ready(synapse)
-    login = {"MATRIX_HOMESERVER": server.url, "MATRIX_USER_ID": new_user(server, "agent")}
-    apps.add("matrix", {**login, "MATRIX_PASSWORD": MATRIX_PASSWORD})
-    prosody = stack.enter_context(run_prosody())
-    account = {"jid": prosody.new_account(), "password": XMPP_PASSWORD}
-    apps.add("xmpp", {}, **account, host="127.0.0.1", port=prosody.port, use_tls=False)
-
-
-async def _add_webhooks(apps: _Apps, stack: AsyncExitStack) -> None:
-    one, two = sms.server, whatsapp_cloud.server
-    url = (await stack.enter_async_context(serve_twilio(EmulatedTwilio()))).url
-    variables = {
-        "TWILIO_ACCOUNT_SID": one.ACCOUNT,
-        "TWILIO_AUTH_TOKEN": one.TOKEN,
-        "TWILIO_PHONE_NUMBER": one.NUMBER,
-        "SMS_WEBHOOK_URL": "https://sms.example.com/hook",
-        "SMS_WEBHOOK_PORT": "0",
-    }
-    apps.add("sms", variables, base_url=url)
-    url = (await stack.enter_async_context(serve_whatsapp(EmulatedWhatsApp()))).url
-    variables = {
-        "WHATSAPP_CLOUD_PHONE_NUMBER_ID": two.NUMBER_ID,
-        "WHATSAPP_CLOUD_ACCESS_TOKEN": two.TOKEN,
-        "WHATSAPP_CLOUD_APP_SECRET": two.SECRET,
-        "WHATSAPP_CLOUD_VERIFY_TOKEN": two.VERIFY,
-        "WHATSAPP_CLOUD_WEBHOOK_HOST": "127.0.0.1",
-        "WHATSAPP_CLOUD_WEBHOOK_PORT": "0",
-    }
-    apps.add("whatsapp_cloud", variables, base_url=url)

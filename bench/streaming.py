@@ -1,6 +1,7 @@
 """Measure how soon people see something: a sign after their message, words after the first token.
 
 The gateway is a process; the platforms and their model are emulators in this one, on loopback.
+Matrix is a real Synapse; what people see there is what another client has received and decrypted.
 """
 
 import statistics
@@ -9,10 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import anyio
 import msgspec
+from aiohttp import web
 from anyio.to_thread import run_sync
 from msgspec import Struct
 
@@ -28,7 +31,12 @@ from emulators.slack.server import serve_slack
 from emulators.slack.state import EmulatedSlack
 from emulators.telegram.server import serve_telegram
 from emulators.telegram.state import EmulatedTelegram
+from hermes.testing.fake_openai.server import listen
 from support.chat_platform.model import FakeModelServer, ModelCall
+from support.matrix import PASSWORD as MATRIX_PASSWORD
+from support.matrix import new_user, running_person
+from support.matrix_person import Person
+from support.synapse import start, stop, wait_until_ready
 
 DISCORD_TOKEN = "emulated.bot.token"  # noqa: S105 - of the emulator
 TELEGRAM_TOKEN = "4242:AAtoken_of-the-emulator"  # noqa: S105 - of the emulator
@@ -50,11 +58,15 @@ class _Chat(Struct, frozen=True):
 
 
 class _Platform(Struct, frozen=True, kw_only=True):
-    """`url` and `model` are those of the emulator; the bot receives messages once `connected`."""
+    """`url` and `model` are those of the emulator; the bot receives messages once `connected`.
+
+    `model_url` is where the model is served, if not by the emulator.
+    """
 
     name: str
     url: str
     model: FakeModelServer
+    model_url: str = ""
     connected: Callable[[], bool] = lambda: True
     variables: dict[str, str]
     extra: dict[str, object]
@@ -69,7 +81,7 @@ def measure() -> Iterator[Number]:
 async def _measure(folder: Path) -> list[Number]:
     numbers: list[Number] = []
     async with AsyncExitStack() as stack:
-        for opened in (_telegram, _discord, _slack, _mattermost):
+        for opened in (_telegram, _discord, _slack, _mattermost, _matrix):
             platform = await opened(stack)
             numbers += await _measure_platform(platform, folder / platform.name)
     return numbers
@@ -196,13 +208,78 @@ async def _mattermost(stack: AsyncExitStack) -> _Platform:
     )
 
 
+async def _matrix(stack: AsyncExitStack) -> _Platform:
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="synapse-"))
+    synapse = start(Path(folder) / "synapse")
+    stack.callback(stop, synapse)
+    server = await run_sync(wait_until_ready, synapse)
+    agent = await run_sync(new_user, server, "agent")
+    ann = await run_sync(stack.enter_context, running_person(server, "ann"))
+    model = FakeModelServer()
+    app = web.Application()
+    app.router.add_routes(model.routes())
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.5)
+    model_url = await stack.enter_async_context(listen(runner, "127.0.0.1", 0))
+    return _Platform(
+        name="matrix",
+        url=server.url,
+        model=model,
+        model_url=model_url,
+        connected=lambda: bool(ann.wait(ann.devices_of(agent))),
+        variables={
+            "MATRIX_HOMESERVER": server.url,
+            "MATRIX_USER_ID": agent,
+            "MATRIX_PASSWORD": MATRIX_PASSWORD,
+        },
+        extra={},
+        new_chat=_MatrixRoom(ann, agent).new_chat,
+    )
+
+
+class _MatrixRoom:
+    """One encrypted room for all rounds: keys are exchanged in the first one only."""
+
+    def __init__(self, ann: Person, agent: str) -> None:
+        self._ann = ann
+        self._agent = agent
+        self._room = ""
+
+    def new_chat(self, number: int) -> _Chat:
+        ann = self._ann
+        if not self._room:
+            self._room = ann.create_room(self._agent)
+            ann.wait(ann.wait_for(self._has_joined))
+        first = len(ann.events)
+
+        def found(kind: str) -> list[dict[str, Any]]:
+            events = ann.of(self._room, self._agent, first)
+            return [one["content"] for one in events if one["type"] == kind]
+
+        def say(text: str) -> None:
+            content = {"msgtype": "m.text", "body": text}
+            sent = ann.client.room_send(
+                self._room, "m.room.message", content, ignore_unverified_devices=True
+            )
+            ann.wait(sent)
+
+        return _Chat(
+            say=say,
+            has_sign=lambda: bool(ann.typing.get(self._room) or found("m.reaction")),
+            has_text=lambda text: any(text in str(one) for one in found("m.room.message")),
+        )
+
+    def _has_joined(self) -> bool:
+        known = self._ann.client.rooms[self._room]
+        return self._agent in known.users and self._agent not in known.invited_users
+
+
 def void(_: object) -> None:
     """Drop a result."""
 
 
 async def _measure_platform(platform: _Platform, folder: Path) -> list[Number]:
     await anyio.Path(folder).mkdir()
-    env = bench_env(folder / "home", f"{platform.url}/bench/v1")
+    env = bench_env(folder / "home", f"{platform.model_url or platform.url}/bench/v1")
     settings = {
         "platforms": {platform.name: {"enabled": True, "extra": platform.extra}},
         "display": {"platforms": {platform.name: {"streaming": True}}},
@@ -234,8 +311,8 @@ async def _ask(platform: _Platform, number: int) -> tuple[float, float]:
 
     platform.model.on_call = on_call
     chat = platform.new_chat(number)
-    asked = time.perf_counter()
     chat.say("q-1 hang:stream")
+    asked = time.perf_counter()
     signed = await _until(chat.has_sign)
     shown = await _until(lambda: chat.has_text("I begin"))
     chat.say("!stop" if platform.name == "slack" else "/stop")

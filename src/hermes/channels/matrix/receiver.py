@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from hermes.channels.connection import Retries, first_error
-from hermes.channels.matrix.client_api import ClientApi
+from hermes.channels.matrix.client_api import SYNC_SECONDS, ClientApi
 from hermes.channels.matrix.device import OpenDevice
 from hermes.channels.matrix.encryption import ENCRYPTED, Undecryptable
 from hermes.channels.matrix.inbound import InboundBuilder
@@ -80,14 +80,18 @@ class Receiver:
         """Follow the account until it fails."""
         if self._unreadable is not None:
             await self._unreadable.resume(self._read_event)
+        # The first response is not waited for: it shows that the connection works.
+        seconds = 0.0
         while True:
             try:
-                answer = await self._api.sync(self._position.token)
+                answer = await self._api.sync(self._position.token, seconds)
                 await self._take(answer)
             except (Throttled, UnknownOutcome) as error:
                 await self._retries.failed(error)
+                seconds = 0.0
             else:
                 self._retries.succeeded()
+                seconds = SYNC_SECONDS
 
     async def _take(self, answer: SyncAnswer) -> None:
         """Handle a batch; it is acknowledged only once all of it is durable."""

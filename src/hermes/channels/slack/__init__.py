@@ -63,6 +63,7 @@ MANIFEST = ChannelManifest(
         max_text=10_000,  # an edited text must fit in blocks (decision 0106)
         groups=True,
         rate=4.0,  # in each workspace; Slack allows several hundred messages per minute
+        burst=8.0,  # reactions and the status count here, but not in Slack's limit of posts
         chat_rate=1.0,
         markup=Markup.SLACK,
         edit=True,

@@ -289,10 +289,10 @@ async def open_channel(deps: ChannelDeps) -> AsyncGenerator[SlackChannel]:
             position=position,
             commands=[name for name, _ in deps.commands],
         )
-        workspaces = len(bot_tokens(deps))
+        workspaces, caps = len(bot_tokens(deps)), MANIFEST.caps
         yield SlackChannel(
             name=deps.name,
-            caps=structs.replace(MANIFEST.caps, rate=MANIFEST.caps.rate * workspaces),
+            caps=structs.replace(caps, rate=caps.rate * workspaces, burst=caps.burst * workspaces),
             web=web,
             app_api=lambda: make_api(app_token(deps)),
             workspaces=Workspaces(partial(bot_tokens, deps), make_api, position),
