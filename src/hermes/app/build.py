@@ -36,7 +36,8 @@ from hermes.kit.redact import Redactor
 from hermes.kit.tasks import background_tasks
 from hermes.logs import Logs
 from hermes.models.catalog import price
-from hermes.plugins.registry import CODEX_RUNTIME, Plugins, SharedPlugins
+from hermes.models.settings import ModelOverrides
+from hermes.plugins.registry import CODEX, CODEX_RUNTIME, PROXY, Plugins, SharedPlugins
 from hermes.plugins.runtime_switch import RuntimeSwitch
 from hermes.ports.checkpoints import Checkpoints
 from hermes.ports.plugins import PluginServices
@@ -53,7 +54,8 @@ from hermes.session.conversation import Conversation, MessageParts, SessionOptio
 from hermes.session.lease import heartbeat
 from hermes.session.runner import Runner
 from hermes.session.spend_guard import SpendCaps, SpendGuard
-from hermes.tools.catalog import LazyCheckpoints, list_tools
+from hermes.tools.catalog import LazyCheckpoints
+from hermes.tools.collaborators import ToolCollaborators
 
 if TYPE_CHECKING:
     from hermes.app.followup_router import FollowupRouter
@@ -132,7 +134,7 @@ class App:
 
         return plugin_services(
             self,
-            flags=self._options.overrides,
+            choices=self._options,
             approvals=self.approvals,
             hooks=self.planner.hooks,
             tasks=self.tasks,
@@ -147,11 +149,22 @@ class App:
 
     @cached_property
     def models(self) -> ModelSelector:
-        settings, flags = model_settings(self.config, self.home.root), self._options.overrides
+        options = self._options
+        flags = ModelOverrides(
+            model=options.model or "",
+            provider=options.provider or "",
+            base_url=options.base_url or "",
+            api_key=options.api_key or "",
+        )
         models = ModelSelector(
-            self.home, self.env, settings, self.blobs, self.clock, flags,
+            self.home,
+            self.env,
+            model_settings(self.config, self.home.root),
+            self.blobs,
+            self.clock,
+            flags,
             providers=self.plugins.model_provider,
-        )  # fmt: skip
+        )
         self._closing.push_async_callback(models.aclose)
         return models
 
@@ -237,10 +250,8 @@ class App:
             features=self.features,
         )
 
-    def _list_tools(self, platform: str) -> dict[str, Tool]:
-        """Return the tools of a platform; their collaborators are built at the first call."""
-        collaborators = cache(lambda: self._tool_factory.collaborators(platform))
-        return list_tools(collaborators)
+    def _collaborators(self, platform: str) -> ToolCollaborators:
+        return self._tool_factory.collaborators(platform)
 
     @cached_property
     def child_env(self) -> Callable[[Scope], dict[str, str]]:
@@ -255,7 +266,7 @@ class App:
         selection = ToolSelection()
         if options.toolsets is not None or options.excluded_toolsets:
             selection = tool_selection(self.config, options.toolsets, options.excluded_toolsets)
-        return Toolbox(self._list_tools, self.config, selection)
+        return Toolbox(self._collaborators, self.config, selection)
 
     @cached_property
     def planner(self) -> StandardPlanner:
@@ -407,11 +418,14 @@ class App:
 
     def start(self) -> None:
         """Load plugins, settle dead processes' work, and connect servers if this process stays."""
-        self.plugins.load_configured(self.config, self.env)
+        codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
+        if proxy_url(self.config, self.env) is not None:
+            self.plugins.load(PROXY)
+        if codex:
+            self.plugins.load(CODEX)
         self.tasks.start_soon(self.recover)
         if self.config.mcp_servers:
             servers = self.servers.load()
-            codex = self.config.main_model.openai_runtime == CODEX_RUNTIME
             if self._options.reviews_turns and not codex:
                 servers.start()
 

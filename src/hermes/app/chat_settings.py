@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from hermes.config.platforms import FACTS
 from hermes.config.schema import Config
-from hermes.config.sections.general import Display, DisplayPlatform
+from hermes.config.sections.general import DisplayPlatform
 from hermes.config.sections.messaging import (
     ChannelOverride,
     ChatPlatform,
@@ -32,13 +32,13 @@ from hermes.schema.scope import Address, Role, own_channel, platform_of
 class ChatSettings(Struct, dict=True):
     """Settings of chats, without those of the running gateway (`app.gateway`)."""
 
-    _config: Config
+    config: Config
     _permissions: dict[str, Mapping[Role, RolePermissions]] = {}
     _sections: dict[str, ChatPlatform | Discord | Matrix] = {}
 
     @cached_property
     def _channels(self) -> Mapping[str, Platform]:
-        return channel_settings(self._config.platforms)
+        return channel_settings(self.config.platforms)
 
     def platform(self, name: str) -> Platform:
         """The settings of a platform, or of one of its accounts."""
@@ -48,7 +48,7 @@ class ChatSettings(Struct, dict=True):
         """The behavior of a platform, or of one of its accounts, in groups."""
         if channel in self._sections:
             return self._sections[channel]
-        section: object = getattr(self._config, platform_of(channel), None)
+        section: object = getattr(self.config, platform_of(channel), None)
         is_known = isinstance(section, ChatPlatform | Discord | Matrix)
         kind = type(section) if is_known else ChatPlatform
         given = self.platform(channel).extra
@@ -60,7 +60,7 @@ class ChatSettings(Struct, dict=True):
         return self._sections[channel]
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
-        if platform not in FACTS and platform not in self._config.platforms:
+        if platform not in FACTS and platform not in self.config.platforms:
             return DEFAULT_PERMISSIONS[role]  # a session outside chats, such as in the terminal
         if platform not in self._permissions:
             known = authenticated_role(platform) is not None
@@ -75,31 +75,30 @@ class ChatSettings(Struct, dict=True):
         override = overrides.get(address.thread or "") or overrides.get(address.chat)
         return override or ChannelOverride()
 
-    @property
-    def display(self) -> Display:
-        return self._config.display
-
     def shows_tools(self, platform: str, override: ChannelOverride | None = None) -> bool:
         """Whether a platform, or one of its chats, shows the tools that a turn uses."""
-        level: bool | str = self.display.tool_progress
-        for own in (self.display.platforms.get(platform), override):
+        level: bool | str = self.config.display.tool_progress
+        for own in (self.config.display.platforms.get(platform), override):
             if own is not None and own.tool_progress is not None:
                 level = own.tool_progress
         return level not in {"off", "none", False}
 
     def change_tool_progress(self, platform: str, level: str) -> None:
         """Apply a new level to the turns that start from now on."""
-        own = self.display.platforms.get(platform) or DisplayPlatform()
-        platforms = {**self.display.platforms, platform: structs.replace(own, tool_progress=level)}
-        display = structs.replace(self.display, platforms=platforms)
-        self._config = structs.replace(self._config, display=display)
+        own = self.config.display.platforms.get(platform) or DisplayPlatform()
+        platforms = {
+            **self.config.display.platforms,
+            platform: structs.replace(own, tool_progress=level),
+        }
+        display = structs.replace(self.config.display, platforms=platforms)
+        self.config = structs.replace(self.config, display=display)
 
     def prompt(self, address: Address) -> str:
         """The part of the prompt about the chat."""
         platform = platform_of(address.channel)
         section = self.section(own_channel(address.channel))
         prompts: Mapping[str, str] = section.channel_prompts
-        hint = self._config.platform_hints.get(platform)
+        hint = self.config.platform_hints.get(platform)
         parts = [
             hint if isinstance(hint, str) else "",
             prompts.get(address.thread or "") or prompts.get(address.chat, ""),

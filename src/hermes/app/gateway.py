@@ -252,7 +252,7 @@ def gateway_rules(
             edit=max(config.streaming.edit_interval, 0.1),
             max_age=config.streaming.fresh_final_after_seconds,
         ),
-        display_on=partial(_progress_display, config, chats),
+        display_on=partial(_progress_display, chats),
         without_reactions=frozenset(
             name for name in platforms if not _reactions_enabled(chats, env, name)
         ),
@@ -334,9 +334,10 @@ def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
     )
 
 
-def _progress_display(config: Config, chats: ChatSettings, address: Address) -> ProgressDisplay:
+def _progress_display(chats: ChatSettings, address: Address) -> ProgressDisplay:
     """How much a chat shows of a turn: its own settings, else those of the platform."""
-    display, platform = chats.display, platform_of(address.channel)
+    config, platform = chats.config, platform_of(address.channel)
+    display = config.display
     override, text = chats.override(address), config.streaming.enabled
     for own in (display.platforms.get(platform), override):
         if own and own.streaming is not None:

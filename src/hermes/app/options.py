@@ -12,7 +12,6 @@ from hermes.config.variables import secret_values, secrets_in
 from hermes.kit.redact import Redactor
 from hermes.logs import Logs, LogScope, LogSettings
 from hermes.models.key_pool import stored_secrets
-from hermes.models.settings import ModelOverrides
 from hermes.ports.ownership import WORKER_TTL
 
 
@@ -33,15 +32,6 @@ class AppOptions(Struct, frozen=True, kw_only=True):
     logs: bool = False  # write the home's log files; only in a process of our own
     log_scope: LogScope = LogScope.EVERYTHING
     worker_ttl: timedelta = WORKER_TTL
-
-    @property
-    def overrides(self) -> ModelOverrides:
-        return ModelOverrides(
-            model=self.model or "",
-            provider=self.provider or "",
-            base_url=self.base_url or "",
-            api_key=self.api_key or "",
-        )
 
 
 def open_logs(home: Home, config: Config, redactor: Redactor, choices: AppOptions) -> Logs | None:

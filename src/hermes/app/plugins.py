@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from anyio.abc import TaskGroup
 
+from hermes.app.options import AppOptions
 from hermes.app.prompt_context import file_provenance
 from hermes.config.home import Home
 from hermes.kit.clock import Clock
-from hermes.models.settings import ModelOverrides
 from hermes.plugins.registry import SharedPlugins
 from hermes.ports.approvals import Approvals
 from hermes.ports.feature_catalog import FEATURES, load_attribute
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def plugin_services(
     base: "App",
     *,
-    flags: ModelOverrides,
+    choices: AppOptions,
     approvals: Approvals,
     hooks: TurnHooks | None,
     tasks: TaskGroup,
@@ -52,9 +52,9 @@ def plugin_services(
         hooks=hooks,
         followups=base.followups,
         model=ModelDefaults(
-            model=flags.model or model.default,
-            provider=flags.provider or model.provider,
-            base_url=flags.base_url,
+            model=choices.model or model.default,
+            provider=choices.provider or model.provider,
+            base_url=choices.base_url or "",
         ),
         launch=launch,
         watch_command=_command_watcher(base.home, base.clock),

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,7 +15,16 @@ from hermes.config.sections.execution import McpServer
 from hermes.logs import RotatingFile
 from hermes.ports.tool import Tool
 from hermes.sandbox.backends import backend_on, network_on
-from hermes.tools.catalog import Toolsets, built_in_toolsets, tools_of
+from hermes.schema.tools import ToolSpec
+from hermes.tools.catalog import (
+    BUILT_IN,
+    Registration,
+    Toolsets,
+    built_in_toolsets,
+    list_tools,
+    tools_of,
+)
+from hermes.tools.collaborators import ToolCollaborators
 
 if TYPE_CHECKING:
     from hermes.app.build import App
@@ -63,18 +73,23 @@ class Toolbox:
 
     def __init__(
         self,
-        build: Callable[[str], Mapping[str, Tool]],
+        collaborators: Callable[[str], ToolCollaborators],
         config: Config,
         selection: ToolSelection,
-        toolsets: Toolsets | None = None,
+        *,
+        registered: Sequence[Registration] = BUILT_IN,
+        specs: Mapping[str, ToolSpec] | None = None,
     ) -> None:
+        """`collaborators` of a platform's tools are asked for at the first call of one."""
         self._config = config
-        self._build = build
+        self._collaborators = collaborators
+        self._registered = registered
+        self._specs = specs
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
         self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
         self._added: dict[str, Mapping[str, Tool]] = {}
-        self._toolsets = toolsets or built_in_toolsets()
+        self._toolsets = built_in_toolsets() if specs is None else Toolsets(specs)
         self._builtin = frozenset(self._toolsets.tools_of(self._toolsets.names))
 
     def tools_on(self, platform: str) -> Mapping[str, Tool]:
@@ -92,7 +107,8 @@ class Toolbox:
             terminal = self._config.terminal
             key = backend_on(terminal, platform), network_on(terminal, platform)
             if key not in self._built:
-                self._built[key] = self._build(platform)
+                collaborators = cache(partial(self._collaborators, platform))
+                self._built[key] = list_tools(collaborators, self._registered, self._specs)
             own = {name: tool for name, tool in self._built[key].items() if name in names}
             added = self._added_tools(platform) if self._added else {}
             self._offered[platform] = {**added, **own}

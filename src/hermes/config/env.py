@@ -138,7 +138,8 @@ def parse_dotenv(text: str, source: str = ".env") -> list[Assignment]:
 
 def read_dotenv(path: Path) -> dict[str, str]:
     """The variables of the file; empty if it does not exist."""
-    return {entry.name: entry.value for entry in parse_dotenv(read_text(path), str(path))}
+    text = read_text(path)
+    return {entry.name: entry.value for entry in parse_dotenv(text, str(path))} if text else {}
 
 
 def profile_env(path: Path, process: Env) -> Env:

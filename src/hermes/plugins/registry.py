@@ -1,6 +1,6 @@
 """The plugins of a profile, loaded when the settings need them or on request."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
 from typing import Protocol, TypeVar, cast
@@ -8,8 +8,6 @@ from typing import Protocol, TypeVar, cast
 from anyio.abc import TaskGroup
 from msgspec import Struct, field
 
-from hermes.config.schema import Config
-from hermes.config.variables import proxy_url
 from hermes.kit.tasks import background_tasks
 from hermes.ports.plugins import (
     BuildModel,
@@ -35,11 +33,12 @@ class PluginManifest(Struct, frozen=True, kw_only=True):
     provider: str = ""  # the provider whose models it builds
 
 
-BUILT_IN = (
-    PluginManifest(name="proxy", module="hermes.runtimes.proxy.plugin"),
-    PluginManifest(name="codex", module="hermes.runtimes.codex.plugin", runtime=CODEX_RUNTIME),
-    PluginManifest(name="embedded", module="hermes.models.embedded.plugin", provider="embedded"),
+PROXY = PluginManifest(name="proxy", module="hermes.runtimes.proxy.plugin")
+CODEX = PluginManifest(name="codex", module="hermes.runtimes.codex.plugin", runtime=CODEX_RUNTIME)
+EMBEDDED = PluginManifest(
+    name="embedded", module="hermes.models.embedded.plugin", provider="embedded"
 )
+BUILT_IN = (PROXY, CODEX, EMBEDDED)
 """Built-in plugins, in the order in which their runtimes are asked."""
 
 
@@ -91,16 +90,6 @@ class Plugins(Struct, eq=False):
 
     def register_gateway_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         self.gateway_tasks.append(run)
-
-    def load_configured(self, config: Config, env: Mapping[str, str]) -> None:
-        """Load the built-in plugins that the settings need."""
-        needed = {
-            "proxy": proxy_url(config, env) is not None,
-            "codex": config.main_model.openai_runtime == CODEX_RUNTIME,
-        }
-        for manifest in BUILT_IN:
-            if needed.get(manifest.name):
-                self.load(manifest)
 
 
 class SharedPlugins:

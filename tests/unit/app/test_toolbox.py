@@ -13,6 +13,7 @@ from hermes.ports.tool import ToolContext, ToolOutput
 from hermes.schema.errors import UsageError
 from hermes.schema.tools import ToolSpec
 from hermes.tools.catalog import tools_of
+from hermes.tools.collaborators import ToolCollaborators
 
 SERVERS = {name: McpServer(command="server") for name in ("file", "wiki", "notes")}
 CONFIG = Config(mcp_servers=SERVERS)
@@ -31,11 +32,15 @@ def tool(name: str, toolset: str) -> ServerTool:
     return ServerTool(ToolSpec(name, "Looks something up.", {}, toolset=toolset))
 
 
+def no_collaborators(platform: str) -> ToolCollaborators:
+    raise NotImplementedError
+
+
 def toolbox(
     *toolsets: str, config: Config = CONFIG, wanted: Sequence[str] | None = None
 ) -> Toolbox:
     selection = tool_selection(config, wanted, ())
-    one = Toolbox(lambda _: {}, config, selection)
+    one = Toolbox(no_collaborators, config, selection, registered=())
     for toolset in toolsets:
         one.add_tools([tool("look_up", toolset), tool(f"{toolset}_only", toolset)])
     return one

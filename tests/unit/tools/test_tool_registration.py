@@ -19,7 +19,6 @@ from hermes.testing.tools import all_tools
 from hermes.tools.catalog import (
     BUILT_IN,
     Registration,
-    Toolsets,
     build_tools,
     encode_specs,
     load_specs,
@@ -98,10 +97,11 @@ def test_platforms_get_the_registered_tool(
     specs: Mapping[str, ToolSpec], deps: ToolCollaborators
 ) -> None:
     toolbox = Toolbox(
-        lambda platform: build_tools(deps, REGISTERED, specs),
+        lambda platform: deps,
         Config(),
-        ToolSelection(disabled=frozenset()),
-        toolsets=Toolsets(specs),
+        ToolSelection(),
+        registered=REGISTERED,
+        specs=specs,
     )
     assert "weather" in toolbox.tools_on("cli")
     assert "weather" in toolbox.tools_on("telegram")

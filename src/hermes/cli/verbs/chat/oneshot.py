@@ -44,9 +44,12 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
         _check_usage_file(Path(args.usage_file))
     parts = (Text(prompt),) if prompt else ()
     question = UserInput(parts, image_paths(args.image) if args.image else ())
+    # With -q at a terminal, a person can answer questions.
+    shows_events = args.query is not None and not args.quiet and not args.json
+    attended = shows_events and context.stdin.isatty() and context.stdout.isatty()
     start = structs.replace(
         conversation_options(args),
-        attended=_can_ask(args, context),
+        attended=attended,
         refresh=bool(args.usage_file),
     )
     with connect(context.home(), context.env, start) as agent:
@@ -54,17 +57,17 @@ def run_oneshot(args: Namespace, prompt: str, context: CliContext) -> int:
             context.note(f"hermes: {note}")
         for warning in agent.greeting.warnings:
             context.note(f"hermes: warning: {warning}")
-        return run_input(agent, question, args, context)
+        return run_input(agent, question, args, context, attended=attended)
 
 
-def _can_ask(args: Namespace, context: CliContext) -> bool:
-    """Whether `-q` runs at a terminal where a person can answer questions."""
-    streams = (context.stdin, context.stdout)
-    shows_events = args.query is not None and not args.quiet and not args.json
-    return shows_events and all(one.isatty() for one in streams)
-
-
-def run_input(agent: AgentClient, question: UserInput, args: Namespace, context: CliContext) -> int:
+def run_input(
+    agent: AgentClient,
+    question: UserInput,
+    args: Namespace,
+    context: CliContext,
+    *,
+    attended: bool,
+) -> int:
     """Run one turn, print what the flags ask for, and return the exit code."""
     listener: Listener
     if args.json:
@@ -74,7 +77,7 @@ def run_input(agent: AgentClient, question: UserInput, args: Namespace, context:
     else:
         listener = _event_printer(context)
     try:
-        ask = _make_answerer(agent, context) if _can_ask(args, context) else _ask_nobody
+        ask = _make_answerer(agent, context) if attended else _ask_nobody
         code = _run(agent, question, listener, ask)
     except HermesError as error:
         if listener.ended is None and isinstance(listener, JsonListener):
