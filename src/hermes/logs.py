@@ -4,7 +4,7 @@ import fcntl
 import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import Enum, auto
@@ -115,19 +115,6 @@ def log_to(logs: Path) -> Generator[None]:
         _LOG_FOLDER.reset(token)
 
 
-class _FolderFilter(logging.Filter):
-    """Accepts the records of one directory, and with `shared` those without any."""
-
-    def __init__(self, folder: Path, *, shared: bool) -> None:
-        super().__init__()
-        self._folder = folder
-        self._shared = shared
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        folder = _LOG_FOLDER.get()
-        return self._shared if folder is None else folder == self._folder
-
-
 class LogScope(Enum):
     """Which records go to a home's files if one process serves several homes."""
 
@@ -145,8 +132,16 @@ class LogSettings(Struct, frozen=True, kw_only=True):
 class FileLogHandler(logging.Handler):
     """Writes redacted records to a rotating file; reports a full disk once, on stderr."""
 
-    def __init__(self, file: RotatingFile, redactor: Redactor, level: int) -> None:
+    def __init__(
+        self,
+        file: RotatingFile,
+        redactor: Redactor,
+        level: int,
+        folders: Collection[Path | None] | None = None,
+    ) -> None:
+        """`folders`: the log directories whose records are written; None means all records."""
         super().__init__(level)
+        self._folders = folders
         self.setFormatter(logging.Formatter(FORMAT.replace("%(message)", "%(session)s%(message)")))
         self._file = file
         self._redactors = [redactor]
@@ -156,6 +151,8 @@ class FileLogHandler(logging.Handler):
         self._redactors.append(redactor)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._folders is not None and _LOG_FOLDER.get() not in self._folders:
+            return
         session = _SESSION.get()
         record.session = f"({session}) " if session else ""
         try:
@@ -194,16 +191,18 @@ class Logs:
         """Start logging to `folder`; an unknown level means INFO."""
         level = logging.getLevelNamesMapping().get(settings.level.strip().upper()) or logging.INFO
         files = {"agent.log": level, "errors.log": max(level, logging.WARNING)}
+        folders: Collection[Path | None] | None = None
+        if scope is not LogScope.EVERYTHING:
+            folders = {folder} if scope is LogScope.OWN else {folder, None}
         self._handlers = [
             FileLogHandler(
-                RotatingFile(folder / name, settings.max_bytes, settings.keep), redactor, least
+                RotatingFile(folder / name, settings.max_bytes, settings.keep),
+                redactor,
+                least,
+                folders,
             )
             for name, least in files.items()
         ]
-        if scope is not LogScope.EVERYTHING:
-            folder_filter = _FolderFilter(folder, shared=scope is LogScope.OWN_AND_SHARED)
-            for handler in self._handlers:
-                handler.addFilter(folder_filter)
         self._loggers = [logging.getLogger(name) for name in LOGGERS]
         self._before = [logger.level for logger in self._loggers]
         for logger in self._loggers:

@@ -27,6 +27,7 @@ from hermes.config.schema import Config
 from hermes.gateway.roles import permitted_tools
 from hermes.kit.clock import Clock
 from hermes.kit.files import settled_stamp
+from hermes.models.resilient_model import ResilientModel
 from hermes.models.settings import ModelOverrides
 from hermes.ports.approvals import Approvals
 from hermes.ports.plugins import RuntimeProvider
@@ -68,7 +69,8 @@ class TurnSettings(Struct, frozen=True, kw_only=True):
     user_home: Path
     extra_prompt: str
     commands_at: Callable[[str], str] | None = None  # by platform: where they run, if elsewhere
-    personality: Callable[[str], str] = no_text  # text by name; "" is the default one
+    personality: str = ""  # the name of the default one
+    personality_text: Callable[[str], str] = no_text  # by name
     efforts: Mapping[str, str] = {}  # reasoning effort by model name
     prefill: Sequence[Message] = ()  # precedes every conversation
 
@@ -100,7 +102,8 @@ def turn_settings(
             stop_no_progress=guardrails.hard_stop_after.idempotent_no_progress,
         ),
         effort=agent.reasoning_effort or None,
-        personality=partial(personality_text, config),
+        personality=config.display.personality,
+        personality_text=partial(personality_text, config),
         user_home=user_home,
         extra_prompt="\n\n".join(filter(None, prompts)),
         commands_at=partial(remote_location, terminal) if over_ssh else None,
@@ -218,13 +221,13 @@ class StandardPlanner:
         Without a model, they are not limited to what fits its window.
         """
         platform = policy_platform(scope)
-        all_tools = self._toolbox.tools_on(platform)
         inherited = scope.bounds.tools if scope.bounds is not None else None
-        few = () if model is None else tuple(self._models.profile_of(model).tools)
+        few = tuple(model.profile.tools) if isinstance(model, ResilientModel) else ()
         key = (platform, scope.role, 0 if model is None else model.window, few)
         offer = self._offers.get(key) if inherited is None else None
-        if offer is not None and offer.all_tools is all_tools:
+        if offer is not None and offer.change == self._toolbox.changes:
             return offer
+        change, all_tools = self._toolbox.changes, self._toolbox.tools_on(platform)
         permitted = permitted_tools(
             self._chats.permissions(platform, scope.role),
             (tool.spec for tool in all_tools.values()),
@@ -233,7 +236,7 @@ class StandardPlanner:
         names = [spec.name for spec in permitted if inherited is None or spec.name in inherited]
         tools = {name: all_tools[name] for name in names}
         restorable = [tool for tool in tools.values() if isinstance(tool, SupportsRestore)]
-        offer = _ToolOffer(all_tools, tools, restorable)
+        offer = _ToolOffer(change, tools, restorable)
         if few:
             from hermes.tools.cautious_tool import CautiousTool  # noqa: PLC0415 - only for small models
 
@@ -248,8 +251,8 @@ class StandardPlanner:
         self, session: Session, scope: Scope, model: ModelInfo, tools: Mapping[str, Tool]
     ) -> str:
         """Build the prompt of a new session, or rebuild it after compaction."""
-        if short := self._models.profile_of(model).prompt:
-            return self._short_prompt(short, session, scope)
+        if isinstance(model, ResilientModel) and model.profile.prompt:
+            return self._short_prompt(model.profile.prompt, session, scope)
         platform, commands_at = policy_platform(scope), self._settings.commands_at
         sections = self._prompt_context.sections(
             PromptRequest(
@@ -287,18 +290,19 @@ class StandardPlanner:
 
     def extra_instructions(self, session: Session, scope: Scope) -> str:
         """Configured instructions for this chat and session."""
+        personality = session.personality or self._settings.personality
         parts = [
             self._settings.extra_prompt,
             self._chats.prompt(scope.address) if scope.address is not None else "",
-            self._settings.personality(session.personality),
+            self._settings.personality_text(personality) if personality else "",
         ]
         return "\n\n".join(part for part in parts if part)
 
 
 class _ToolOffer(Struct):
-    """The tools of a platform, and those of them that a role and a model get."""
+    """The tools of a platform that a role and a model get, until the next change of the tools."""
 
-    all_tools: Mapping[str, Tool]
+    change: int
     tools: Mapping[str, Tool]
     restorable: Sequence[SupportsRestore]
     unlisted: Collection[str] = ()

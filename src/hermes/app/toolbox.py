@@ -88,6 +88,8 @@ class Toolbox:
         self._built: dict[tuple[str, bool], Mapping[str, Tool]] = {}
         self._selection = selection
         self._offered: dict[str, Mapping[str, Tool]] = {}
+        self.changes = 0
+        """How often the tools changed; until the next time, each platform keeps its tools."""
         self._added: dict[str, Mapping[str, Tool]] = {}
         self._toolsets = built_in_toolsets() if specs is None else Toolsets(specs)
         self._builtin = frozenset(self._toolsets.tools_of(self._toolsets.names))
@@ -137,11 +139,13 @@ class Toolbox:
             siblings[name] = tool
         self._added |= added
         self._offered.clear()
+        self.changes += 1
 
     def remove_toolset(self, toolset: str) -> None:
         """Remove a toolset added by `add_tools`."""
         self._added.pop(toolset, None)
         self._offered.clear()
+        self.changes += 1
 
     def update_settings(self, config: Config) -> None:
         """Apply reloaded settings about toolsets and servers."""
@@ -154,6 +158,7 @@ class Toolbox:
             agent=replace(self._config.agent, disabled_toolsets=disabled),
         )
         self._offered.clear()
+        self.changes += 1
 
     def may_offer(self, toolset: str) -> bool:
         """Whether any platform could get its tools."""

@@ -19,6 +19,7 @@ from hermes.ports.model import Model
 from hermes.ports.store import Store
 from hermes.schema.errors import StoreError
 from hermes.schema.events import Outcome, RunEnded
+from hermes.schema.scope import Role
 from hermes.session.recorder import PriceFunction
 from hermes.session.runner import AfterTurn, Planner
 from hermes.session.turn_request import TurnRequest
@@ -69,10 +70,10 @@ class BackgroundReviews:
         self._reviews: ReviewScheduler | None = None
 
     def turn_ended(self, turn: TurnRequest, ended: RunEnded) -> None:
-        memory, skills = (
-            self._config.memory.nudge_interval,
-            self._config.skills.creation_nudge_interval,
-        )
+        if turn.role is not Role.OWNER:
+            return  # only the owner's turns are reviewed
+        memory = self._config.memory.nudge_interval
+        skills = self._config.skills.creation_nudge_interval
         if turn.new and not (0 < memory <= 1 or 0 < skills <= ended.steps):
             return  # a review cannot be due, whatever the first turn of the session did
         if self._models.is_small(turn.session):
