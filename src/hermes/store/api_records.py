@@ -13,7 +13,7 @@ from hermes.ports.api_records import (
 )
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.repositories import Columns, put_row, select_abandoned, select_row, select_rows
+from hermes.store.repositories import Columns, put_row, select_abandoned, select_rows
 from hermes.store.rows import to_micros
 from hermes.store.workers import SqliteWorkers
 
@@ -31,14 +31,14 @@ class SqliteApiRecords:
 
     async def callback(self, session: str) -> Callback | None:
         values = {"session": session}
-        return await select_row(self._engine, _SQL["callback"], values, _CALLBACKS.read)
+        return await self._engine.fetch_first(_SQL["callback"], values, tuple, _CALLBACKS.read)
 
     async def sessions_with_callback(self, limit: int) -> Sequence[str]:
         values, sql = {"limit": limit}, _SQL["sessions with callback"]
         return await select_rows(self._engine, sql, values, lambda row: str(row[0]))
 
     async def keyed_request(self, id: str) -> KeyedRequest | None:  # noqa: A002 the field's name
-        return await select_row(self._engine, _SQL["request"], {"id": id}, _REQUESTS.read)
+        return await self._engine.fetch_first(_SQL["request"], {"id": id}, tuple, _REQUESTS.read)
 
     async def abandoned_requests(self) -> Sequence[KeyedRequest]:
         return await select_abandoned(

@@ -15,7 +15,7 @@ from hermes.ports.approval_records import (
 )
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.repositories import Columns, put_row, select_row, select_rows
+from hermes.store.repositories import Columns, put_row, select_rows
 from hermes.store.rows import fetch_number, to_micros
 
 _SQL = load_statements("approval_records")
@@ -30,7 +30,7 @@ class SqliteApprovalRecords:
         self._engine = engine
 
     async def question(self, id: str) -> QuestionRecord | None:  # noqa: A002 the field's name
-        return await select_row(self._engine, _SQL["question"], {"id": id}, _QUESTIONS.read)
+        return await self._engine.fetch_first(_SQL["question"], {"id": id}, tuple, _QUESTIONS.read)
 
     async def questions(self, session: str, limit: int = 100) -> Sequence[QuestionRecord]:
         values = {"session": session, "limit": limit}

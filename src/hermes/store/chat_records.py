@@ -19,7 +19,7 @@ from hermes.ports.chat_records import (
 from hermes.schema.scope import Address
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.repositories import Columns, put_row, select_row, select_rows
+from hermes.store.repositories import Columns, put_row, select_rows
 from hermes.store.rows import TimeRow, fields_of, to_micros
 
 _SQL = load_statements("chat_records")
@@ -36,10 +36,10 @@ class SqliteChatRecords:
 
     async def location(self, session: str) -> SessionLocation | None:
         values = {"session": session}
-        return await select_row(self._engine, _SQL["location"], values, _LOCATIONS.read)
+        return await self._engine.fetch_first(_SQL["location"], values, tuple, _LOCATIONS.read)
 
     async def session_key(self, key: str) -> SessionKeyRecord | None:
-        return await select_row(self._engine, _SQL["key"], {"key": key}, _KEYS.read)
+        return await self._engine.fetch_first(_SQL["key"], {"key": key}, tuple, _KEYS.read)
 
     async def keys_at(self, topic: str, limit: int) -> Sequence[str]:
         values = {"topic": topic, "limit": limit}
@@ -48,7 +48,7 @@ class SqliteChatRecords:
     async def question_in(self, address: Address, post: str) -> str:
         values = {"channel": address.channel, "chat": address.chat, "post": post}
         sql = _SQL["question in"]
-        return await select_row(self._engine, sql, values, lambda row: str(row[0])) or ""
+        return await self._engine.fetch_first(sql, values, tuple, lambda row: str(row[0])) or ""
 
     async def forget_question_posts(self, before: datetime) -> int:
         values = {"before": to_micros(before)}

@@ -6,7 +6,7 @@ from typing import assert_never
 from hermes.ports.goals import DeleteGoal, Goal, GoalWrite, SaveGoal
 from hermes.store.connection import Connection, Row, load_statements
 from hermes.store.engine import Engine
-from hermes.store.repositories import Columns, put_row, select_row, select_rows
+from hermes.store.repositories import Columns, put_row, select_rows
 
 _SQL = load_statements("goals")
 _GOALS = Columns(Goal)
@@ -19,14 +19,14 @@ class SqliteGoals:
         self._engine = engine
 
     async def get(self, session: str) -> Goal | None:
-        return await select_row(self._engine, _SQL["get"], {"session": session}, _GOALS.read)
+        return await self._engine.fetch_first(_SQL["get"], {"session": session}, tuple, _GOALS.read)
 
     async def active(self) -> Sequence[Goal]:
         return await select_rows(self._engine, _SQL["active"], {}, _GOALS.read)
 
     async def cost(self, session: str) -> float:
         values = {"session": session}
-        return await select_row(self._engine, _SQL["cost"], values, _first_number) or 0.0
+        return await self._engine.fetch_first(_SQL["cost"], values, tuple, _first_number) or 0.0
 
 
 def _first_number(row: Row) -> float:

@@ -15,7 +15,7 @@ from hermes.store.connection import Connection, Value, load_statements
 from hermes.store.engine import Engine
 from hermes.store.rows import fetch_all, fetch_number, from_micros, to_micros
 from hermes.store.workers import LONGEST, SqliteWorkers, lease_span
-from hermes.store.writes import check_held, enqueue, is_held
+from hermes.store.writes import enqueue, is_held, item_lost
 
 _SQL = load_statements("queues")
 _STATUSES: dict[object, ItemStatus] = {2: ItemStatus.DONE, 3: ItemStatus.PARKED}
@@ -131,8 +131,8 @@ class SqliteQueues(Struct):
         values = {"key": key, "reason": reason}
 
         def park(connection: Connection) -> None:
-            if holder:
-                check_held(connection, key, holder)
+            if holder and not is_held(connection, key, holder):
+                raise item_lost(key)
             _settle_item(connection, "park", values)
 
         await self._engine.write(park)

@@ -93,18 +93,6 @@ class Columns(Generic[S]):
             raise unreadable_error(f"The {self._kind.__name__} {name!r}", error) from error
 
 
-async def select_row(
-    engine: Engine, sql: str, values: Mapping[str, Value], read: Callable[[Row], R]
-) -> R | None:
-    """The first row of a statement. Raises `StoreError` if it cannot be read."""
-
-    def select(connection: Connection) -> R | None:
-        rows = connection.execute(sql, values).fetchall()
-        return read(rows[0]) if rows else None
-
-    return await engine.read(select)
-
-
 async def select_rows(
     engine: Engine, sql: str, values: Mapping[str, Value], read: Callable[[Row], R]
 ) -> list[R]:
@@ -183,7 +171,7 @@ class SqliteProcesses:
         self._workers = workers
 
     async def get(self, id: str) -> BackgroundProcess | None:  # noqa: A002 the field's name
-        return await select_row(self._engine, _SQL["process"], {"id": id}, _PROCESSES.read)
+        return await self._engine.fetch_first(_SQL["process"], {"id": id}, tuple, _PROCESSES.read)
 
     async def all(self) -> Sequence[BackgroundProcess]:
         return (await select_rows(self._engine, _SQL["processes"], {}, _PROCESSES.read))[::-1]

@@ -24,8 +24,8 @@ from hermes.ports.run_records import (
 from hermes.ports.runtime_sessions import PutRuntimeSession, RuntimeSession
 from hermes.store.connection import Connection, load_statements
 from hermes.store.engine import Engine
-from hermes.store.repositories import Columns, put_row, select_abandoned, select_row, select_rows
-from hermes.store.rows import fields_of, row_as, to_micros
+from hermes.store.repositories import Columns, put_row, select_abandoned, select_rows
+from hermes.store.rows import fields_of, to_micros
 from hermes.store.workers import SqliteWorkers
 
 _SQL = load_statements("session_records")
@@ -43,7 +43,9 @@ class SqliteCompactionRecords:
         self._engine = engine
 
     async def view(self, session: str) -> CompactionView | None:
-        return await select_row(self._engine, _SQL["view"], {"session": session}, _VIEWS.read)
+        return await self._engine.fetch_first(
+            _SQL["view"], {"session": session}, tuple, _VIEWS.read
+        )
 
     async def pins(self, session: str) -> Sequence[Pin]:
         return await select_rows(self._engine, _SQL["pins"], {"session": session}, _PINS.read)
@@ -57,7 +59,9 @@ class SqliteRunRecords:
         self._workers = workers
 
     async def partial_text(self, run: str) -> PartialText | None:
-        return await select_row(self._engine, _SQL["partial text"], {"run": run}, _PARTIAL.read)
+        return await self._engine.fetch_first(
+            _SQL["partial text"], {"run": run}, tuple, _PARTIAL.read
+        )
 
     async def partial_texts(self, session: str) -> Sequence[PartialText]:
         values = {"session": session}
@@ -76,8 +80,7 @@ class SqliteRunRecords:
     async def spend_before(self, day: str, spender: str) -> float | None:
         values = {"day": day, "spender": spender}
         sql = _SQL["spend before"]
-        found = await select_row(self._engine, sql, values, lambda row: row_as(row, tuple[float]))
-        return None if found is None else found[0]
+        return await self._engine.fetch_first(sql, values, tuple[float], lambda row: row[0])
 
     async def forget_spend(self, before_day: str) -> int:
         return await self._engine.execute(_SQL["forget spend"], {"before": before_day})
@@ -92,7 +95,7 @@ class SqliteRuntimeSessions:
     async def get(self, runtime: str, id: str) -> RuntimeSession | None:  # noqa: A002 the field's name
         values = {"runtime": runtime, "id": id}
         sql = _SQL["runtime session"]
-        return await select_row(self._engine, sql, values, _RUNTIME_SESSIONS.read)
+        return await self._engine.fetch_first(sql, values, tuple, _RUNTIME_SESSIONS.read)
 
     async def newest(self, runtime: str, limit: int) -> Sequence[RuntimeSession]:
         values = {"runtime": runtime, "limit": limit}

@@ -81,12 +81,12 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
         case EnqueueItem(item, holder):
             enqueue(connection, item, holder)
         case CompleteItem(key, holder):
-            if holder:
-                check_held(connection, key, holder)
+            if holder and not is_held(connection, key, holder):
+                raise item_lost(key)
             connection.execute(_SQL["done"], {"key": key, "now": now})
         case AmendItem(key, body, holder):
-            if holder:
-                check_held(connection, key, holder)
+            if holder and not is_held(connection, key, holder):
+                raise item_lost(key)
             connection.execute(_SQL["amend"], {"key": key, "body": bytes(body)})
         case DropItems():
             _drop_items(connection, write, now)
@@ -102,13 +102,11 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
             apply_repository_write(connection, write)
 
 
-def check_held(connection: Connection, key: str, holder: str) -> None:
-    """Raise `LeaseLost` if the holder's worker does not hold the item."""
-    if not is_held(connection, key, holder):
-        raise LeaseLost(
-            f"Another process has taken over the queue item {key}; nothing was written.",
-            hint="Nothing needs to be done: the other process finishes it.",
-        )
+def item_lost(key: str) -> LeaseLost:
+    return LeaseLost(
+        f"Another process has taken over the queue item {key}; nothing was written.",
+        hint="Nothing needs to be done: the other process finishes it.",
+    )
 
 
 def is_held(connection: Connection, key: str, holder: str) -> bool:
