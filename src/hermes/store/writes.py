@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
+from itertools import zip_longest
 
 import apsw
 import msgspec
@@ -50,16 +51,25 @@ MAX_PREVIEW = 80
 
 def apply_writes(connection: Connection, writes: Sequence[Write], now: int) -> None:
     appends: list[AppendMessage] = []
-    for write in writes:
+    opened: Session | None = None
+    for write, following in zip_longest(writes, writes[1:]):
         if isinstance(write, AppendMessage):
             appends.append(write)
             continue
         if appends:
-            _append_messages(connection, appends)
-            appends = []
-        _apply_write(connection, write, now)
+            _append_messages(connection, appends, opened)
+            appends, opened = [], None
+        if (
+            isinstance(write, OpenSession)
+            and isinstance(following, AppendMessage)
+            and following.session == write.session.id
+        ):
+            # Added together with its first messages.
+            opened = write.session
+        else:
+            _apply_write(connection, write, now)
     if appends:
-        _append_messages(connection, appends)
+        _append_messages(connection, appends, opened)
 
 
 def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
@@ -67,7 +77,7 @@ def _apply_write(  # noqa: C901, PLR0912 - one case per kind of write
 ) -> None:
     match write:
         case OpenSession(session):
-            _open_session(connection, session)
+            _open_session(connection, session, _NO_MESSAGES)
         case ChangeSession(session, change):
             _change_session(connection, session, change, now)
         case HideMessages(session, seq):
@@ -152,7 +162,13 @@ def session_not_found(name: str) -> NotFound:
     )
 
 
-def _open_session(connection: Connection, session: Session) -> None:
+_NO_MESSAGES: Mapping[str, Value] = {
+    "count": 0, "calls": 0, "at": 0, "preview": "", "preview_at": 0,
+}  # fmt: skip
+
+
+def _open_session(connection: Connection, session: Session, sums: Mapping[str, Value]) -> int:
+    """Add a session with the sums of its first messages; return its number."""
     parent = None if session.parent is None else session_number(connection, session.parent)
     values = fields_of(
         session,
@@ -161,11 +177,13 @@ def _open_session(connection: Connection, session: Session) -> None:
         ended_at=None if session.ended_at is None else to_micros(session.ended_at),
     )
     try:
-        n = fetch_number(connection.execute(_SQL["open"], values))
+        connection.execute(_SQL["open"], {**values, **sums})
     except apsw.ConstraintError as error:
         raise _duplicate_error(connection, session) from error
+    n = connection.last_insert_rowid()
     if session.system:
         connection.execute(_SQL["prompt"], {"n": n, "value": session.system})
+    return n
 
 
 def _duplicate_error(connection: Connection, session: Session) -> StoreError:
@@ -205,8 +223,10 @@ class _SessionPosition(Struct, array_like=True, frozen=True):
     last_seq: int
 
 
-def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -> None:
-    """Update the counts once per session and insert all rows with one statement."""
+def _append_messages(
+    connection: Connection, appends: Iterable[AppendMessage], opened: Session | None
+) -> None:
+    """Update the sums once per session, or add the one `opened`; insert all rows at once."""
     by_session: dict[str, list[AppendMessage]] = {}
     for append in appends:
         by_session.setdefault(append.session, []).append(append)
@@ -227,7 +247,10 @@ def _append_messages(connection: Connection, appends: Iterable[AppendMessage]) -
             "preview": preview,
             "preview_at": previews.index(preview) + 1,
         }
-        position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
+        if opened is not None and opened.id == session:
+            position = _SessionPosition(_open_session(connection, opened, values), len(added))
+        else:
+            position = fetch_one(connection.execute(_SQL["tally"], values), _SessionPosition)
         if position is None:
             raise session_not_found(session)
         first = position.last_seq - len(added) + 1

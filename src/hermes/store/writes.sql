@@ -1,9 +1,10 @@
 -- name: open
 INSERT INTO sessions (id, started_at, source, principal, key, title, model, provider, parent, cwd,
-    ended_at, end_reason, effort, personality, last_at)
+    ended_at, end_reason, effort, personality, last_at, last_seq, messages, tool_calls,
+    preview, preview_seq)
 VALUES (:id, :started_at, :source, :principal, :key, :title, :model, :provider, :parent, :cwd,
-    :ended_at, :end_reason, :effort, :personality, :started_at)
-RETURNING n;
+    :ended_at, :end_reason, :effort, :personality, max(:started_at, :at), :count, :count, :calls,
+    :preview, iif(:preview <> '', :preview_at, 0));
 
 -- name: number
 SELECT n FROM sessions WHERE id = :id;

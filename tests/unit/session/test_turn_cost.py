@@ -143,7 +143,7 @@ async def test_read_only_call_adds_two_commits(tmp_path: Path) -> None:
     assert (took["commits"], took["write"], took["read"]) == (4, 4, 0)
 
 
-async def test_first_turn_is_twelve_statements(tmp_path: Path) -> None:
-    """Six for the lease, the session and the question, six for the answer and the end."""
+async def test_first_turn_is_eleven_statements(tmp_path: Path) -> None:
+    """Five for the lease, the session and the question, six for the answer and the end."""
     async with counted(tmp_path, [assistant_message("Good day.", usage=Usage(10, 2))]) as harness:
-        assert await harness.statements(new=True) == 12
+        assert await harness.statements(new=True) == 11
