@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Generator
 from contextlib import contextmanager
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class MemoryBus(Struct, kw_only=True, eq=False):
@@ -21,7 +21,8 @@ class MemoryBus(Struct, kw_only=True, eq=False):
 
     def wake_here(self, topic: str, key: str = "") -> None:
         for listener in self._listeners.get(topic, ()):
-            listener.wake(key)
+            listener.keys[key] = None
+            listener.woken.set()
 
     @contextmanager
     def listen(self, topic: str) -> Generator["Wakeups"]:
@@ -35,19 +36,16 @@ class MemoryBus(Struct, kw_only=True, eq=False):
                 del self._listeners[topic]
 
 
-class Wakeups:
-    def __init__(self) -> None:
-        self._keys: dict[str, None] = {}
-        self._woken = asyncio.Event()
+class Wakeups(Struct, eq=False):
+    """The keys of the wake-ups that a listener has not taken yet."""
 
-    def wake(self, key: str) -> None:
-        self._keys[key] = None
-        self._woken.set()
+    keys: dict[str, None] = {}
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def take(self) -> Collection[str]:
-        keys, self._keys = self._keys, {}
+        keys, self.keys = self.keys, {}
         return keys.keys()
 
     async def wait(self) -> None:
-        await self._woken.wait()
-        self._woken.clear()
+        await self.woken.wait()
+        self.woken.clear()

@@ -149,10 +149,6 @@ class Job(Struct, Generic[T], eq=False):
     value: object = None
     error: BaseException | None = None
 
-    @property
-    def abandoned(self) -> bool:
-        return self.droppable and self.future.cancelled()
-
     def fail(self, error: BaseException) -> None:
         """An error takes precedence: work that ran may not have been committed."""
         self.error = error
@@ -197,7 +193,7 @@ class Mailbox(Struct, Generic[T], eq=False):
         return cast("R", await job.future)
 
     def take(self, limit: int, wait: float | None = None) -> list[Job[T]]:
-        """The next jobs up to the limit; empty after `wait` seconds.
+        """The next jobs up to the limit that someone waits for; empty after `wait` seconds.
 
         Raises `MailboxClosed` once the mailbox is closed and empty.
         """
@@ -208,8 +204,11 @@ class Mailbox(Struct, Generic[T], eq=False):
                 raise MailboxClosed
             taken: list[Job[T]] = []
             while self._jobs and len(taken) < limit and not (taken and self._jobs[0].alone):
-                taken.append(self._jobs.popleft())
-                if taken[-1].alone:
+                job = self._jobs.popleft()
+                if job.droppable and job.future.cancelled():
+                    continue
+                taken.append(job)
+                if job.alone:
                     break
             waiting, self._no_room = self._no_room, []
         if waiting:

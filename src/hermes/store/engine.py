@@ -85,7 +85,7 @@ class Writer:
             except MailboxClosed:
                 return
             if self._taken:
-                self._do([job for job in self._taken if not job.abandoned])
+                self._do(self._taken)
                 deliver(self._taken)
                 wait = INDEX_DELAY if self._broken is None else None
             else:
@@ -271,8 +271,6 @@ class Engine:
         try:
             while True:
                 for job in self._mailbox.take(1):
-                    if job.abandoned:
-                        continue
                     try:
                         connection = connection or open_reader(self._path)
                         _run_read(job, connection)
