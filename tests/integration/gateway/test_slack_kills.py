@@ -65,7 +65,8 @@ async def killed_run(folder: Path, updates: int, kills: Sequence[Kill], seed: in
     keys = {chat: session_key_of("slack", chat, "") for chat in direct.values()}
     unconfirmed = [server.changes[number] for number in server.unconfirmed]
     verdict = await run.judge(own_posts(slack), keys, unconfirmed)
-    assert server.violations == []
+    # Events of a chat wait until what was missed there is found: Slack sends them again meanwhile.
+    assert [one for one in server.violations if "not acknowledged" not in one] == []
     sockets = server.sockets
     return (
         f"Slack, {updates} updates, {len(kills)} kills: {verdict}; {sockets.opened} connections, "

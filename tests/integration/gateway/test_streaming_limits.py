@@ -1,4 +1,19 @@
-"""Fifty chats that stream at once stay within the limits of their platform."""
+"""Fifty chats that stream at once stay within the limits of their platform.
+
+The emulators refuse each call over a documented limit, and the tests count the refusals:
+
+- Telegram, "My bot is hitting limits": "avoid sending more than one message per second" in a chat,
+  no "more than 30 messages per second or so", 20 per minute in a group.
+- Discord, "Rate Limits": "All bots can make up to 50 requests per second to our API"; limits per
+  route are in the headers of responses.
+- Slack, "Rate Limits": "chat.postMessage generally allows posting one message per second per
+  channel, while also maintaining a workspace-wide limit"; edits (Tier 3) "50+ per minute".
+- Mattermost, `RateLimitSettings`: 10 requests per second.
+- Matrix: the homeserver answers 429 with `retry_after_ms`; Synapse's `rc_message` is 0.2 per second
+  with a burst of 10.
+
+E-mail does not stream: a mail cannot be edited.
+"""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
