@@ -41,7 +41,13 @@ class RotatingFile(Struct):
     _fd: int | None = None
 
     def append(self, record: bytes) -> None:
-        fd = self._current()
+        fd = self._fd
+        try:
+            is_ours = fd is not None and os.path.samestat(os.fstat(fd), self.path.stat())
+        except FileNotFoundError:
+            is_ours = False
+        if fd is None or not is_ours:  # another process rotated or removed it
+            fd = self._reopen()
         if self.max_bytes and 0 < os.fstat(fd).st_size > self.max_bytes - len(record):
             fd = self._rotate(len(record))
         os.write(fd, record)
@@ -51,27 +57,20 @@ class RotatingFile(Struct):
             os.close(self._fd)
             self._fd = None
 
-    def _current(self) -> int:
-        """Return the open file, reopened if it was rotated by another process or removed."""
+    def _reopen(self) -> int:
         if self._fd is not None:
-            try:
-                is_ours = os.path.samestat(os.fstat(self._fd), self.path.stat())
-            except FileNotFoundError:
-                is_ours = False
-            if not is_ours:
-                self.close()
-        if self._fd is None:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._fd = os.open(self.path, flags, 0o600)
+            self.close()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self.path, flags, 0o600)
         return self._fd
 
     def _rotate(self, size: int) -> int:
         with rotation_lock(self.path.parent, fcntl.LOCK_EX):
-            fd = self._current()
+            fd = self._reopen()
             if 0 < os.fstat(fd).st_size > self.max_bytes - size:
                 self._shift()
-        return self._current()
+        return self._reopen()
 
     def _shift(self) -> None:
         files = [self.path, *(Path(f"{self.path}.{one}") for one in range(1, self.keep + 1))]

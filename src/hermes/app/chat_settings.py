@@ -35,6 +35,7 @@ class ChatSettings(Struct, dict=True):
     config: Config
     _permissions: dict[str, Mapping[Role, RolePermissions]] = {}
     _sections: dict[str, ChatPlatform | Discord | Matrix] = {}
+    _overrides: dict[str, Mapping[str, ChannelOverride]] = {}
 
     @cached_property
     def _channels(self) -> Mapping[str, Platform]:
@@ -71,7 +72,10 @@ class ChatSettings(Struct, dict=True):
 
     def override(self, address: Address) -> ChannelOverride:
         """Settings of one chat that override the profile's."""
-        overrides = self.platform(own_channel(address.channel)).channel_overrides
+        channel = own_channel(address.channel)
+        if channel not in self._overrides:
+            self._overrides[channel] = self.platform(channel).channel_overrides
+        overrides = self._overrides[channel]
         override = overrides.get(address.thread or "") or overrides.get(address.chat)
         return override or ChannelOverride()
 
