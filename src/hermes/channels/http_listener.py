@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Self
 
 import aiohttp
@@ -104,7 +103,7 @@ class HttpListener:
         self._runner: web.AppRunner | None = None
         self._busy = 0
         self._http_log = _HttpLog(__name__)
-        self._connections = Connections(connection_limit(self._limits.connections))
+        self.connections = Connections(connection_limit(self._limits.connections))
 
     @property
     def serving(self) -> bool:
@@ -137,20 +136,13 @@ class HttpListener:
             # Requests in progress get some time to finish.
             await shut_down_server(self._runner)
 
-    @asynccontextmanager
-    async def admitted(self, request: web.Request) -> AsyncGenerator[None]:
-        """Count a request while it is handled. Raises `CallRejected` if there are too many."""
-        if self._busy >= self._limits.requests:
-            raise CallRejected(503, "busy", "Too many concurrent calls.", wait=1)
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
-        self._connections.mark_trusted(request.protocol)
-
     async def read(self, request: web.Request, once: Collection[str] = ()) -> HttpCall:
-        """Read a request as it was sent; headers of `once` must not occur twice."""
+        """Read a request as it was sent; headers of `once` must not occur twice.
+
+        Raises `CallRejected`, also if there are too many concurrent requests.
+        """
+        if self._busy > self._limits.requests:
+            raise CallRejected(503, "busy", "Too many concurrent calls.", wait=1)
         if not request.raw_path.startswith("/"):
             raise CallRejected(400, "target", "The request target must be a path, not a full URL.")
         headers: dict[str, str] = {}
@@ -189,12 +181,12 @@ class HttpListener:
     def _connection(self) -> asyncio.Protocol:
         server = self._runner.server if self._runner is not None else None
         now = self._clock.monotonic()
-        self._connections.close_silent(now - self._limits.head_seconds)
-        if server is None or not self._connections.make_room():
+        self.connections.close_silent(now - self._limits.head_seconds)
+        if server is None or not self.connections.make_room():
             return _TooManyConnections()
         connection = _Connection(
             server,
-            self._connections,
+            self.connections,
             loop=asyncio.get_running_loop(),
             # Signatures cover the bytes as sent.
             auto_decompress=False,
@@ -203,13 +195,14 @@ class HttpListener:
             logger=self._http_log,
             access_log=None,
         )
-        self._connections.add(connection, now)
+        self.connections.add(connection, now)
         return connection
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Turn every outcome of a request into one response format."""
-        self._connections.request_started(request.protocol)
+        self.connections.request_started(request.protocol)
+        self._busy += 1
         try:
             return await handler(request)
         except CallRejected as rejected:
@@ -228,7 +221,8 @@ class HttpListener:
                 CallRejected(500, "internal", "Internal error; see the log.").answer
             )
         finally:
-            self._connections.request_ended(request.protocol)
+            self._busy -= 1
+            self.connections.request_ended(request.protocol)
 
     async def _body(self, request: web.Request) -> bytes:
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":

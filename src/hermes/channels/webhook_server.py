@@ -47,20 +47,20 @@ class WebhookServer(HttpListener):
         )
 
     async def _handle(self, request: web.Request) -> web.Response:
-        async with self.admitted(request):
-            call = await self.read(request)
-            if not self._verify(call):
-                raise CallRejected(403, "signature", "The call is not authenticated.")
-            try:
-                return http_response(await self._receive(call))
-            except CallRejected:
-                raise
-            except JSON_ERRORS as error:
-                log.warning("an update for %s could not be read: %s", self._platform, error)
-                raise CallRejected(400, "body", "The update could not be read.") from error
-            except Exception as error:
-                log.exception("an update for %s could not be stored", self._platform)
-                raise CallRejected(503, "not_stored", "Send it again.", wait=1) from error
+        call = await self.read(request)
+        if not self._verify(call):
+            raise CallRejected(403, "signature", "The call is not authenticated.")
+        self.connections.mark_trusted(request.protocol)
+        try:
+            return http_response(await self._receive(call))
+        except CallRejected:
+            raise
+        except JSON_ERRORS as error:
+            log.warning("an update for %s could not be read: %s", self._platform, error)
+            raise CallRejected(400, "body", "The update could not be read.") from error
+        except Exception as error:
+            log.exception("an update for %s could not be stored", self._platform)
+            raise CallRejected(503, "not_stored", "Send it again.", wait=1) from error
 
 
 async def serve_with_checks(

@@ -152,7 +152,7 @@ class Actor(Struct, eq=False):
     async def _back_off(self, error: StoreError) -> None:
         """Wait and retry: the rows are still stored, so nothing is lost."""
         log.warning("session %s will retry: %s", self.key, error)
-        if (address := self._services.outages.last_address(self.key)) is not None:
+        if (address := self._services.outages.addresses.get(self.key)) is not None:
             self._services.outages.notify(address, error)
         self._failures += 1
         delay = self._rules.backoff.delay(self._failures)
@@ -185,7 +185,7 @@ class Actor(Struct, eq=False):
             waiting = await self._with_changes(waiting)
         self._waiting = waiting
         if waiting:
-            self._services.outages.remember(self.key, waiting[0].message.address)
+            self._services.outages.addresses.put(self.key, waiting[0].message.address)
         return any(queued.message.kind is not InboxKind.CONTEXT for queued in waiting)
 
     async def _with_changes(self, waiting: list[QueuedMessage]) -> list[QueuedMessage]:

@@ -127,7 +127,8 @@ class CommandQueue:
         self._outages = outages
         self._transcripts = transcripts
         self._holder = store.workers.own
-        self._open: dict[str, QueuedCommand] = {}
+        self.open: dict[str, QueuedCommand] = {}
+        """Commands and messages that are not done, by key."""
         self._not_started: list[QueuedCommand] = []
         self._idle = anyio.Event()
         self._closed = False
@@ -173,7 +174,7 @@ class CommandQueue:
 
     def has_open(self, session: str) -> bool:
         """Whether the next message of the session must wait for a command."""
-        return any(command.session == session for command in self._open.values())
+        return any(command.session == session for command in self.open.values())
 
     def activity(self, session: str, message: InboxMessage) -> CommandActivity:
         """Return what is going on in the session apart from this message."""
@@ -202,12 +203,12 @@ class CommandQueue:
 
     @property
     def count(self) -> int:
-        return len(self._open)
+        return len(self.open)
 
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for open commands to finish."""
         self._idle = anyio.Event()
-        if self._open:
+        if self.open:
             await sleep_unless(self._clock, seconds, self._idle)
 
     def cancel_all(self) -> None:
@@ -226,17 +227,17 @@ class CommandQueue:
     def _commands_of(self, session: str) -> list[QueuedCommand]:
         return [
             command
-            for command in self._open.values()
+            for command in self.open.values()
             if command.session == session and not command.urgent
         ]
 
     async def _begin(self, command: QueuedCommand) -> bool:
         key = command.key
         item = inbox_item(key, command.session, command.message, command.queue)
-        mine = self._open.setdefault(key, command) is command
+        mine = self.open.setdefault(key, command) is command
         earlier = [
             queued_command
-            for queued_command in self._open.values()
+            for queued_command in self.open.values()
             if queued_command.session == command.session
         ]
         if not command.urgent:
@@ -282,17 +283,17 @@ class CommandQueue:
             log.warning("the transcripts of %s are not stored yet: %s", key, error)
 
     def _start(self, command: QueuedCommand) -> None:
-        self._open[command.key] = command
+        self.open[command.key] = command
         if self._group is None:
             self._not_started.append(command)
         else:
             self._group.start_soon(self._run_queued, command)
 
     def _remove(self, command: QueuedCommand) -> None:
-        if self._open.get(command.key) is command:
-            del self._open[command.key]
+        if self.open.get(command.key) is command:
+            del self.open[command.key]
         command.finished.set()
-        if not self._open:
+        if not self.open:
             self._idle.set()
 
     async def _run_queued(self, command: QueuedCommand) -> None:
@@ -352,7 +353,7 @@ class CommandQueue:
 
     async def _recover_row(self, item: QueueItem) -> None:
         """Recover the row unless it is in progress here or already completed."""
-        if item.key in self._open:
+        if item.key in self.open:
             return
         status, _ = await self._store.queues.status(item.key)
         if status is not ItemStatus.WAITING:
@@ -373,7 +374,7 @@ class CommandQueue:
         done = CompleteItem(item.key, self._holder)
         if item.queue == AFTER_COMMANDS and (message.recordings or self.has_open(item.topic)):
             waiting = self._waiting(item.key, item.topic, message)
-            earlier = [command for command in self._open.values() if command.session == item.topic]
+            earlier = [command for command in self.open.values() if command.session == item.topic]
             waiting.after = [command.finished for command in earlier]
             self._start(waiting)
             return

@@ -272,7 +272,8 @@ class Delivery:
         await self._retry_until_stored(CompleteItem(pending.item.key, self._holder), *records)
         failpoint("delivery.after_settle")
         reply = pending.reply
-        self._outages.clear(reply.address)
+        if reply.address in self._outages.notified:
+            self._outages.clear(reply.address)
         if pending.sent_separately:
             self._bus.wake(self._final_edits)
         if reply.cross_post:

@@ -276,13 +276,14 @@ class Intake:
         if self._timestamps is not None and message.kind is not InboxKind.DELETE:
             user = self._timestamps.stamped(message.user, written_at)
             message = structs.replace(message, user=user)
-        if message.recordings or self._command_queue.has_open(admitted.key):
-            return await self._command_queue.submit_message(key, admitted.key, message)
+        commands = self._command_queue
+        if message.recordings or (commands.open and commands.has_open(admitted.key)):
+            return await commands.submit_message(key, admitted.key, message)
         with self._outages.store_watch(message.address):
             new = await self._store.queues.put(inbox_item(key, admitted.key, message))
         if new:
             failpoint("intake.after_store")
-        self._outages.remember(admitted.key, message.address)
+        self._outages.addresses.put(admitted.key, message.address)
         # Wake even for a known key: the first attempt may have been interrupted before waking.
         self._bus.wake(INBOX, admitted.key)
         return new

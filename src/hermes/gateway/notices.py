@@ -1,7 +1,6 @@
 """Notify chats of a restart and, without using the store, of a store outage."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 
@@ -18,6 +17,7 @@ from hermes.gateway.messages import (
 from hermes.gateway.rate_limiter import RateLimiter
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.kit.lru_map import LruMap
 from hermes.kit.tasks import BackgroundTasks, run_with_timeout, sleep_unless
 from hermes.ports.channel import Channel, Outbound
 from hermes.ports.store import CompleteItem, QueueItem, Store
@@ -99,8 +99,10 @@ class OutageNotices:
         self._channels = channels
         self._rate_limiters = rate_limiters
         self._background = background
-        self._notified: dict[Address, float] = {}
-        self._addresses: OrderedDict[str, Address] = OrderedDict()
+        self.notified: dict[Address, float] = {}
+        """When each chat was told of the present outage."""
+        self.addresses = LruMap[str, Address](MAX_CHATS)
+        """Where the last message of a session came from, by the session's key."""
         self._waiting: dict[object, tuple[Address, float]] = {}
         self._has_waiting, self._idle = anyio.Event(), anyio.Event()
 
@@ -112,17 +114,6 @@ class OutageNotices:
             for address, since in list(self._waiting.values()):
                 if since <= due:
                     self._notify(address, DATABASE_LOCKED)
-
-    def remember(self, session_key: str, address: Address) -> None:
-        """Remember where a message of the session came from."""
-        self._addresses[session_key] = address
-        self._addresses.move_to_end(session_key)
-        if len(self._addresses) > MAX_CHATS:
-            self._addresses.popitem(last=False)
-
-    def last_address(self, session_key: str) -> Address | None:
-        """Return where the last known message of the session came from."""
-        return self._addresses.get(session_key)
 
     @contextmanager
     def store_watch(self, address: Address) -> Generator[None]:
@@ -156,11 +147,11 @@ class OutageNotices:
 
     def clear(self, address: Address) -> None:
         """Forget the notice after a successful delivery, so that the next outage is reported."""
-        self._notified.pop(address, None)
+        self.notified.pop(address, None)
 
     def _notify(self, address: Address, text: str) -> None:
         now = self._clock.monotonic()
-        notified = self._notified.get(address, now - REPEAT_AFTER)
+        notified = self.notified.get(address, now - REPEAT_AFTER)
         if now - notified < REPEAT_AFTER:
             return
         channel = self._channels.get(address.channel)
@@ -170,9 +161,9 @@ class OutageNotices:
         if not self._rate_limiters[address.channel].try_acquire(platform_address(address)):
             return
         if self._background.start(self._send, channel, address, text):
-            while len(self._notified) >= MAX_CHATS:
-                del self._notified[next(iter(self._notified))]
-            self._notified[address] = now
+            while len(self.notified) >= MAX_CHATS:
+                del self.notified[next(iter(self.notified))]
+            self.notified[address] = now
 
     async def _send(self, channel: Channel, address: Address, text: str) -> None:
         post, to = Outbound((Text(text),)), platform_address(address)

@@ -88,6 +88,7 @@ class RateLimiter:
         self._caps = caps
         self._all = _Bucket(caps.rate, caps.burst or caps.rate) if caps.rate else None
         self._chats, self._reactions, self._typing = _Buckets(), _Buckets(), _Buckets()
+        self._is_limited = bool(caps.rate or caps.chat_rate)
         self._progress_line = anyio.Lock()
         self._quiet_until = float("-inf")
         self._quiet_chats: OrderedDict[str, float] = OrderedDict()
@@ -102,7 +103,8 @@ class RateLimiter:
 
         A share of the capacity stays `reserved` for others.
         """
-        now, buckets = self._clock.monotonic(), self._buckets(to)
+        now = self._clock.monotonic()
+        buckets = self._buckets(to) if self._is_limited else []
         waits = [bucket.wait(now, reserved) for bucket in buckets]
         if (wait := max([self._quiet(to) - now, *waits])) > 0:
             return wait

@@ -144,7 +144,9 @@ class ReplyWriter:
             text = run.reply_text = with_profile_flag(text, self._profile)
         if silent_reply_kind(text) is None:
             below = self._footer.text_for(messages) if ended.outcome is Outcome.DONE else ""
-            writes += self._end(run, f"{text}\n\n{below}" if below else text, progress_post)
+            text = f"{text}\n\n{below}" if below else text
+            key, message = f"{run.id}:end", run.batch[-1].message
+            writes += self._answer(key, message, text, run=run.id, progress_post=progress_post)
         elif run.progress is not None:
             run.progress.end_with(NO_ANSWER)
         return writes + _final_edit_of(run.id, run.progress) if run.progress else writes
@@ -165,22 +167,15 @@ class ReplyWriter:
             text = _cancelled_text(run.cause)
         else:
             return
+        key, message = f"{run.id}:end", run.batch[-1].message
         with anyio.CancelScope(shield=True):
             done = [CompleteItem(queued.key, self._holder) for queued in run.batch]
-            final_reply = self._end(run, text.strip(), progress_post)
+            final_reply = self._answer(
+                key, message, text.strip(), run=run.id, progress_post=progress_post
+            )
             edit = _final_edit_of(run.id, run.progress) if run.progress else []
             await self._store.commit(*done, *final_reply, *edit)
-        self.announce(run.batch[-1].message)
-
-    def _end(self, run: ActiveRun, text: str, progress_post: str | None = None) -> list[Write]:
-        """Write the final reply of a run; its key prevents a second one."""
-        key, message = f"{run.id}:end", run.batch[-1].message
-        writes = self._answer(key, message, text, run=run.id, progress_post=progress_post)
-        if progress_post:
-            # The progress message becomes the answer, so it needs no final edit.
-            key = progress_key(run.id, progress_post)
-            writes.insert(0, CompleteItem(key, self._holder))
-        return writes
+        self.announce(message)
 
     def _reply(self, message: InboxMessage, text: str) -> OutboxMessage:
         reply_to = None if message.answer_at else message.message
@@ -197,17 +192,22 @@ class ReplyWriter:
         progress_post: str | None = None,
         recovered: bool = False,
     ) -> list[Write]:
-        """Write the answer for every target; only the first shows the progress message."""
+        """Write the answer for every target; the key prevents a second one.
+
+        Only the first one replaces the progress message, which then needs no final edit.
+        """
         answer = OutboxMessage(
             address=message.reply_addresses[0],
             text=text,
             at=self._clock.now(),
             run=run,
-            reply_to=None if message.answer_at else message.message,
+            reply_to=None if message.answer_at else message.asker.message or None,
             progress_post=progress_post,
             recovered=recovered,
         )
         writes: list[Write] = [outbox_post(key, answer)]
+        if progress_post:
+            writes.append(CompleteItem(progress_key(run, progress_post), self._holder))
         for number, address in enumerate(message.answer_at[1:], 2):
             copy = structs.replace(answer, address=address, progress_post=None)
             writes.append(outbox_post(f"{key}:{number}", copy))

@@ -257,18 +257,16 @@ class Supervisor:
             await self._clock.sleep(self._rules.check_interval)
             last = self._last(name)
             if last is not None and last != seen:
-                seen, since = last, self._clock.monotonic() - self._ago(last)
+                ago = (self._clock.now() - last).total_seconds()
+                # The clock may have been set: a new sign of life is later than the last check.
+                ago = ago if 0 <= ago <= self._rules.check_interval else 0.0
+                seen, since = last, self._clock.monotonic() - ago
 
     def _last(self, name: str) -> datetime | None:
         channel = self._channels[name]
         proof = channel.last_seen_at() if isinstance(channel, SupportsLiveness) else None
         known = [at for at in (proof, self._last_update.get(name)) if at is not None]
         return max(known, default=None)
-
-    def _ago(self, last: datetime) -> float:
-        """Seconds since a sign of life after the last check; the clock may have been set."""
-        seconds = (self._clock.now() - last).total_seconds()
-        return seconds if 0 <= seconds <= self._rules.check_interval else 0.0
 
     def _set(self, name: str, condition: ChannelCondition, failures: int, reason: str = "") -> None:
         self._states[name] = ChannelState(

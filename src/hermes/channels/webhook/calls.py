@@ -39,7 +39,9 @@ class CallHandler(Protocol):
         """Return a route before the body is read; raises `CallRejected` if it accepts no calls."""
         ...
 
-    async def receive(self, route: Route, call: HttpCall) -> CallResponse: ...
+    async def receive(self, route: Route, call: HttpCall) -> CallResponse:
+        """Accept a call; raises `CallRejected`."""
+        ...
 
 
 class CallWindow:

@@ -140,7 +140,10 @@ class WebhookChannel:
         return route
 
     async def receive(self, route: Route, call: HttpCall) -> CallResponse:
-        """Verify a call and make a message of it, unless the route ignores it."""
+        """Verify a call and make a message of it, unless the route ignores it.
+
+        Raises `CallRejected`, after logging why.
+        """
         try:
             proof = self._proof(route, call)
             forms = route.form or proof is None or proof.scheme not in BODY_ONLY
@@ -161,7 +164,7 @@ class WebhookChannel:
             )
         except CallRejected as rejected:
             log.info("webhook %s: %d %s", route.name, rejected.status, rejected)
-            return rejected.answer
+            raise
 
     def _proof(self, route: Route, call: HttpCall) -> Proof | None:
         if not route.insecure:
