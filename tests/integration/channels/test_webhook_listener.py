@@ -183,6 +183,22 @@ async def test_connections_are_bounded(tmp_path: Path) -> None:
         harness.gate.set()
 
 
+async def test_connection_of_a_rejected_call_makes_room_first(tmp_path: Path) -> None:
+    """An older one whose call was accepted stays open."""
+    clock, limits = FakeClock(), ListenerLimits(connections=2, head_seconds=1_000)
+    signed = signed_headers(b"{}", clock.now())
+    async with (
+        webhook_harness(tmp_path, {"a": {}}, clock=clock, limits=limits) as harness,
+        await raw(harness) as known,
+        await raw(harness) as unknown,
+    ):
+        for stream, headers, status in ((known, signed, b"202"), (unknown, {}, b"401")):
+            await stream.send(head_of(headers | {"Content-Length": "2"}) + b"{}")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 " + status)
+        async with await raw(harness):
+            assert await rest_of(unknown) == b""
+
+
 async def test_concurrent_calls_are_bounded(tmp_path: Path) -> None:
     limits = ListenerLimits(requests=1)
     async with (
