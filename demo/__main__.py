@@ -48,7 +48,7 @@ class Talk:
     def __init__(self, app: App, folder: Path) -> None:
         self._talk = app.new_conversation(SessionOptions(source="cli", cwd=str(folder)))
 
-    async def ask(self, asked: str) -> Done:
+    async def ask(self, questions: str) -> Done:
         messages: list[Message] = []
         first: list[float] = []
         why: list[str] = []
@@ -66,7 +66,7 @@ class Talk:
                     pass
 
         with anyio.move_on_after(PATIENCE):
-            await self._talk.submit([Text(asked)], record)
+            await self._talk.submit([Text(questions)], record)
         calls = [
             f"{call.name} {bytes(call.args).decode()}"
             for message in messages
@@ -115,7 +115,7 @@ async def _one(app: App, task: Task, folder: Path) -> Done:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    result = await Talk(app, folder).ask(task.asked)
+    result = await Talk(app, folder).ask(task.prompt)
     return Done(
         task.judge(folder, result.words),
         result.seconds,

@@ -12,7 +12,7 @@ Judge = Callable[[Path, str], bool]
 
 class Task(Struct, frozen=True, kw_only=True):
     name: str
-    asked: str
+    prompt: str
     files: Mapping[str, str]
     judge: Judge
 
@@ -60,67 +60,67 @@ REPORT = (
 TASKS: tuple[Task, ...] = (
     Task(
         name="list a folder",
-        asked="Which files are in this folder?",
+        prompt="Which files are in this folder?",
         files={"shopping.txt": SHOPPING, "plan.txt": PLAN},
         judge=says(r"shopping\.txt", r"plan\.txt"),
     ),
     Task(
         name="the first question",
-        asked="What is in this folder?",
+        prompt="What is in this folder?",
         files={"shopping.txt": SHOPPING, "plan.txt": PLAN},
         judge=says(r"shopping\.txt", r"plan\.txt"),
     ),
     Task(
         name="read a file and answer",
-        asked="When is the launch? It is in plan.txt.",
+        prompt="When is the launch? It is in plan.txt.",
         files={"plan.txt": PLAN},
         judge=says("friday", "noon|12"),
     ),
     Task(
         name="write a note",
-        asked="Write a note that says 'call the dentist' into note.txt.",
+        prompt="Write a note that says 'call the dentist' into note.txt.",
         files={},
         judge=holds("note.txt", "call the dentist"),
     ),
     Task(
         name="find a word",
-        asked="Which file here mentions Maria?",
+        prompt="Which file here mentions Maria?",
         files={"a.txt": "nothing\n", "b.txt": "Maria was here\n", "c.txt": "empty\n"},
         judge=both(says(r"b\.txt"), lambda _, words: "a.txt" not in words),
     ),
     Task(
         name="count lines",
-        asked="How many lines does diary.txt have?",
+        prompt="How many lines does diary.txt have?",
         files={"diary.txt": DIARY},
         judge=says(r"\b(7|seven)\b"),
     ),
     Task(
         name="append a line",
-        asked="Add butter to the end of shopping.txt.",
+        prompt="Add butter to the end of shopping.txt.",
         files={"shopping.txt": SHOPPING},
         judge=holds("shopping.txt", "milk", "bread", "eggs", r"butter\s*\Z"),
     ),
     Task(
         name="rename a file",
-        asked="Rename draft.txt to final.txt.",
+        prompt="Rename draft.txt to final.txt.",
         files={"draft.txt": "the text\n"},
         judge=renamed("draft.txt", "final.txt", "the text"),
     ),
     Task(
         name="make a folder with a file",
-        asked="Make a folder called ideas, and in it a file first.txt that says 'a kite'.",
+        prompt="Make a folder called ideas, and in it a file first.txt that says 'a kite'.",
         files={},
         judge=holds("ideas/first.txt", "a kite"),
     ),
     Task(
         name="summarise",
-        asked="Summarise report.txt in one sentence.",
+        prompt="Summarise report.txt in one sentence.",
         files={"report.txt": REPORT},
         judge=both(says("profit|sales"), lambda _, words: 30 < len(words) < len(REPORT) * 0.9),
     ),
     Task(
         name="answer from two files",
-        asked="What do ann.txt and ben.txt say: who of the two is older?",
+        prompt="What do ann.txt and ben.txt say: who of the two is older?",
         files={"ann.txt": "Ann is 31 years old.\n", "ben.txt": "Ben is 47 years old.\n"},
         judge=both(
             says("ben"), lambda _, words: not re.search(r"ann (is|was) older", words, re.IGNORECASE)
@@ -128,13 +128,13 @@ TASKS: tuple[Task, ...] = (
     ),
     Task(
         name="fix a typo",
-        asked="There is a typo in letter.txt: 'recieve'. Correct it to 'receive'.",
+        prompt="There is a typo in letter.txt: 'recieve'. Correct it to 'receive'.",
         files={"letter.txt": "Dear Tom,\nI hope you recieve this soon.\nYours, Eve\n"},
         judge=holds("letter.txt", "Dear Tom", "receive this soon", "Yours, Eve", without="recieve"),
     ),
     Task(
         name="run a command",
-        asked="Run the script hello.sh with sh and tell me what it prints.",
+        prompt="Run the script hello.sh with sh and tell me what it prints.",
         files={"hello.sh": "echo the answer is $((6 * 7))\n"},
         judge=says(r"\b42\b"),
     ),

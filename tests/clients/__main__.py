@@ -151,8 +151,8 @@ async def _run_driver(environment: Environment, address: str) -> tuple[list[Outc
     lines = [line for line in done.stdout.splitlines() if line.startswith(b'{"case"')]
     outcomes = [msgspec.json.decode(line, type=Outcome) for line in lines]
     if not outcomes:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        outcomes = [Outcome("run", False, said[-1] if said else "no output")]
+        output = done.stderr.decode(errors="replace").strip().splitlines()
+        outcomes = [Outcome("run", False, output[-1] if output else "no output")]
     skipped = [one for one in outcomes if one.case == "skip"]
     return [one for one in outcomes if one.case != "skip"], skipped[0].detail if skipped else ""
 

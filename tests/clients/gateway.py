@@ -79,8 +79,10 @@ class Recorder:
             request.method, self._target + request.path_qs, data=body, headers=headers
         ) as answer:
             self._keep(request, body, answer.status)
-            given = {n: v for n, v in answer.headers.items() if n.lower() not in _DROPPED_HEADERS}
-            response = web.StreamResponse(status=answer.status, headers=given)
+            header_values = {
+                n: v for n, v in answer.headers.items() if n.lower() not in _DROPPED_HEADERS
+            }
+            response = web.StreamResponse(status=answer.status, headers=header_values)
             await response.prepare(request)
             async for piece in answer.content.iter_any():
                 await response.write(piece)

@@ -24,6 +24,6 @@ def hermes(tmp_path: Path, model: FakeModelProcess) -> HermesCli:
 
 @pytest.fixture
 def fifo(hermes: HermesCli) -> Iterator[Fifo]:
-    opened = Fifo(hermes.work / "told")
+    opened = Fifo(hermes.work / "ready")
     yield opened
     opened.close()

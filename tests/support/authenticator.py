@@ -1,4 +1,4 @@
-"""A passkey in software: it makes and signs what a browser sends, and can be told to lie."""
+"""A passkey in software: it makes and signs what a browser sends, and can be made to lie."""
 
 import base64
 import hashlib

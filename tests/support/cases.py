@@ -18,12 +18,12 @@ def cases(
 
     def decorate(test: Callable[..., None]) -> Callable[[], None]:
         @wraps(test)
-        def run_all(**given: object) -> None:
+        def run_all(**fixtures: object) -> None:
             assert rows, "there are no cases"
             failures: list[Exception] = []
             for row in rows:
                 try:
-                    test(**given, **row)
+                    test(**fixtures, **row)
                 except Exception as error:  # noqa: BLE001 - shown with its case
                     error.add_note(f"case: {row!r}")
                     failures.append(error)

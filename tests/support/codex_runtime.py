@@ -64,9 +64,9 @@ def _install(folder: Path) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     pip += ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--target", str(fresh)]
-    asked = [*pip, "-r", str(CODEX_REQUIREMENTS)]
+    command = [*pip, "-r", str(CODEX_REQUIREMENTS)]
     try:
-        subprocess.run(asked, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT)
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=INSTALL_TIMEOUT)
     except subprocess.CalledProcessError as error:
         why = str(error.stderr)[-2000:]
         raise RuntimeError(f"codex for tests could not be installed:\n{why}") from error

@@ -52,8 +52,8 @@ def escalation_script(command: str) -> Script:
     )
 
 
-def results(said: Sequence[Message]) -> list[Result]:
-    return [message for message in said if isinstance(message, Result)]
+def results(messages: Sequence[Message]) -> list[Result]:
+    return [message for message in messages if isinstance(message, Result)]
 
 
 class EventWaiter:

@@ -115,8 +115,8 @@ async def ignore_progress(text: str) -> None:
 
 def echo_task(request: ModelRequest) -> Sequence[ScriptStep]:
     """Answer with the last line of the task."""
-    asked = text_of(request.messages[-1])
-    return answer_script(f"did {asked.splitlines()[-1]}")
+    task = text_of(request.messages[-1])
+    return answer_script(f"did {task.splitlines()[-1]}")
 
 
 async def wait_for_requests(built: DelegationHarness, count: int = 1) -> None:

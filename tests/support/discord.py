@@ -57,8 +57,8 @@ class DiscordBench(Struct, frozen=True):
         return session is not None and not session.waiting and session.sequence == stored.sequence
 
 
-def emulator(**given: object) -> EmulatedDiscord:
-    discord = EmulatedDiscord(**given)  # pyright: ignore[reportArgumentType]
+def emulator(**options: object) -> EmulatedDiscord:
+    discord = EmulatedDiscord(**options)  # pyright: ignore[reportArgumentType]
     discord.add_bot(TOKEN)
     discord.known_people.add(ANN)
     return discord

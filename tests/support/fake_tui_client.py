@@ -77,7 +77,7 @@ def tool_events(
     ]
 
 
-def approval_asked(id_: str = "q1", until: datetime = FAR_FUTURE, **given: str) -> QuestionAsked:
+def approval_asked(id_: str = "q1", until: datetime = FAR_FUTURE, **options: str) -> QuestionAsked:
     return QuestionAsked(
         Question(
             id=id_,
@@ -85,9 +85,9 @@ def approval_asked(id_: str = "q1", until: datetime = FAR_FUTURE, **given: str) 
             session="s1",
             run="r1",
             text="May this command run outside of the sandbox?",
-            subject=given.get("subject", "rm -rf build"),
-            reason=given.get("reason", "to build anew"),
-            origin=given.get("origin", ""),
+            subject=options.get("subject", "rm -rf build"),
+            reason=options.get("reason", "to build anew"),
+            origin=options.get("origin", ""),
             choices=tuple(ApprovalChoice),
             until=until,
         )

@@ -76,7 +76,7 @@ async def admit_everyone(inbound: Inbound) -> Admitted | Rejected:
 
 
 def echo_script(request: ModelRequest) -> Sequence[ScriptStep]:
-    """Answer with the question, so that answers can be told apart."""
+    """Answer with the question, so that answers can be distinguished."""
     return answer_script(f"re: {text_of(request.messages[-1])}", id=new_id("msg"))
 
 

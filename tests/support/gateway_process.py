@@ -134,8 +134,8 @@ def single_profile_spec(
     work = folder / "work"
     work.mkdir(parents=True, exist_ok=True)
     variables = {"MESSAGING_CWD": str(work), **(env or {})}
-    given = ProfileSettings(account=account, url=url, env=variables)
-    write_profile(folder / "home", given)
+    settings = ProfileSettings(account=account, url=url, env=variables)
+    write_profile(folder / "home", settings)
     return GatewaySpec(folder=str(folder), home=str(folder / "home"))
 
 

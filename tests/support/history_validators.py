@@ -64,20 +64,20 @@ def check_anthropic(history: Sequence[Message]) -> None:
     """Check Anthropic: roles alternate, and a user turn starts with the results of all calls."""
     turns = _turns(history)
     _require(not turns or turns[0][0] == "user", "the first turn is not the user's")
-    asked: list[str] = []
+    call_ids: list[str] = []
     for role, messages in turns:
         if role == "assistant":
             _require(len(messages) == 1, "two assistant turns in a row")
-            asked = [call.id for call in _calls(messages)]
+            call_ids = [call.id for call in _calls(messages)]
         else:
             results = [message for message in messages if isinstance(message, Result)]
             _require(list(messages[: len(results)]) == results, "tool_result after text")
             _require(
-                sorted(result.call for result in results) == sorted(asked),
-                f"tool_use {asked} without its tool_result in the next turn",
+                sorted(result.call for result in results) == sorted(call_ids),
+                f"tool_use {call_ids} without its tool_result in the next turn",
             )
-            asked = []
-    _require(not asked, f"tool_use {asked} without its tool_result in the next turn")
+            call_ids = []
+    _require(not call_ids, f"tool_use {call_ids} without its tool_result in the next turn")
     texts = [part.text for one in history for part in one.parts if isinstance(part, Text)]
     _require(all(text.strip() for text in texts), "an empty text block")
     _check_calls(history)
@@ -87,19 +87,20 @@ def check_gemini(history: Sequence[Message]) -> None:
     """Check Gemini: functionResponse parts match the functionCall parts in order."""
     turns = _turns(history)
     _require(not turns or turns[0][0] == "user", "contents do not begin with the user")
-    asked: list[str] = []
+    call_ids: list[str] = []
     for role, messages in turns:
         _require(all(_has_content(message) for message in messages), "a content without parts")
         if role == "assistant":
             _require(len(messages) == 1, "two model contents in a row")
-            asked = [call.id for call in _calls(messages)]
+            call_ids = [call.id for call in _calls(messages)]
         else:
-            given = [message.call for message in messages if isinstance(message, Result)]
+            answered_ids = [message.call for message in messages if isinstance(message, Result)]
             _require(
-                given == asked, f"functionCall parts {asked} got functionResponse parts {given}"
+                answered_ids == call_ids,
+                f"functionCall parts {call_ids} got functionResponse parts {answered_ids}",
             )
-            asked = []
-    _require(not asked, f"functionCall parts {asked} got no functionResponse")
+            call_ids = []
+    _require(not call_ids, f"functionCall parts {call_ids} got no functionResponse")
     _check_calls(history)
 
 

@@ -31,25 +31,25 @@ def profile_path(root: Path, profile: str) -> Path:
     return root if profile == DEFAULT_PROFILE else root / "profiles" / profile
 
 
-def write_profile(home: Path, given: ProfileSettings) -> None:
+def write_profile(home: Path, gateway_settings: ProfileSettings) -> None:
     """Write the settings and variables of one profile, and keep other files of the home."""
     home.mkdir(parents=True, exist_ok=True)
-    settings = _merged(_settings(given), given.settings)
+    settings = _merged(_settings(gateway_settings), gateway_settings.settings)
     (home / "config.yaml").write_bytes(msgspec.json.format(msgspec.json.encode(settings)))
-    variables = {"OPENAI_API_KEY": given.key, **given.env}
+    variables = {"OPENAI_API_KEY": gateway_settings.key, **gateway_settings.env}
     lines = [f"{name}={value}\n" for name, value in variables.items()]
     (home / ".env").write_text("".join(lines))
 
 
-def _settings(given: ProfileSettings) -> dict[str, object]:
+def _settings(settings: ProfileSettings) -> dict[str, object]:
     extra = {
-        "url": given.url,
-        "account": given.account,
-        "allow_from": list(given.people),
-        "allow_admin_from": list(given.owners),
-        "group_allow_admin_from": list(given.owners),
+        "url": settings.url,
+        "account": settings.account,
+        "allow_from": list(settings.people),
+        "allow_admin_from": list(settings.owners),
+        "group_allow_admin_from": list(settings.owners),
     }
-    model = {"default": "obliging", "provider": "openai", "base_url": model_url(given)}
+    model = {"default": "obliging", "provider": "openai", "base_url": model_url(settings)}
     return {
         "model": model,
         "platforms": {CHANNEL_NAME: {"enabled": True, "extra": extra}},
@@ -60,8 +60,8 @@ def _settings(given: ProfileSettings) -> dict[str, object]:
     }
 
 
-def model_url(given: ProfileSettings) -> str:
-    return f"{given.url}/{given.account}/v1"
+def model_url(settings: ProfileSettings) -> str:
+    return f"{settings.url}/{settings.account}/v1"
 
 
 def _merged(below: Mapping[str, object], above: Mapping[str, object]) -> dict[str, object]:

@@ -114,14 +114,14 @@ def main() -> None:
     if MODE == "storm":
         threading.Thread(target=storm, args=[threading.Event().wait], daemon=True).start()
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" not in asked or "method" not in asked:
+        request = json.loads(line)
+        if "id" not in request or "method" not in request:
             continue
-        found = answer(asked["method"], asked.get("params") or {})
+        found = answer(request["method"], request.get("params") or {})
         if found is None:
-            send(id=asked["id"], error={"code": -32601, "message": "What?"})
+            send(id=request["id"], error={"code": -32601, "message": "What?"})
         else:
-            send(id=asked["id"], result=found)
+            send(id=request["id"], result=found)
 
 
 if __name__ == "__main__":

@@ -87,10 +87,12 @@ def _run_with_early_signal(home: Home, env: Env, number: int) -> int:
 
 def main(folder: str, number: str, moments: Sequence[str]) -> None:
     env = Env({"PATH": os.defpath, "HOME": folder, "HERMES_HOME": folder})
-    told = signal.Signals[number]
+    early_signal = signal.Signals[number]
     for moment in moments:
-        home = _write_home(Path(folder), told, moment)
-        code = _run_with_early_signal(home, env, told) if moment == "deaf" else _run(home, env)
+        home = _write_home(Path(folder), early_signal, moment)
+        code = (
+            _run_with_early_signal(home, env, early_signal) if moment == "deaf" else _run(home, env)
+        )
         sys.stdout.write(f"{moment} {code}\n")
         sys.stdout.flush()
 

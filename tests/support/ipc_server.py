@@ -70,12 +70,12 @@ def client_opener(kind: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
     env = Env(hermes.env)
     home = resolve_home(env)
 
-    def here(**given: object) -> AbstractContextManager[AgentClient]:
-        return open_in_process(home, env, ConversationOptions(cwd=str(hermes.work), **given))
+    def here(**options: object) -> AbstractContextManager[AgentClient]:
+        return open_in_process(home, env, ConversationOptions(cwd=str(hermes.work), **options))
 
-    def remote(**given: object) -> AbstractContextManager[AgentClient]:
+    def remote(**options: object) -> AbstractContextManager[AgentClient]:
         return open_socket_client(
-            home.path, env, ConversationOptions(cwd=str(hermes.work), **given)
+            home.path, env, ConversationOptions(cwd=str(hermes.work), **options)
         )
 
     if kind == "here":

@@ -206,11 +206,11 @@ async def irc_bench(
     clock: Clock | None = None,
 ) -> AsyncGenerator[IrcBench]:
     """A channel that connects to a network on this machine."""
-    given = {
+    settings = {
         "server": "127.0.0.1", "port": port, "use_tls": False, "nickname": NICK,
         "flood_interval": 0, **(extra or {}),
     }  # fmt: skip
-    deps = new_deps("irc", home, extra=given, env=env or {}, clock=clock)
+    deps = new_deps("irc", home, extra=settings, env=env or {}, clock=clock)
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(deps))
         yield IrcBench(channel, home / "irc" / "network.json")

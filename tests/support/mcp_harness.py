@@ -70,9 +70,9 @@ class McpHarness:
         )  # fmt: skip
 
     async def plan(self, **scope: object) -> Plan:
-        asked = structs.replace(self.scope, **scope)
-        session = Session(id="s1", started_at=self.app.clock.now(), cwd=asked.workspace)
-        plan = await self.app.planner.plan(session, asked, [])
+        question = structs.replace(self.scope, **scope)
+        session = Session(id="s1", started_at=self.app.clock.now(), cwd=question.workspace)
+        plan = await self.app.planner.plan(session, question, [])
         assert isinstance(plan, Plan)
         return plan
 
@@ -116,8 +116,12 @@ class McpHarness:
                 self._answering = None
         return found, self.question_count - before
 
-    async def _answer(self, choice: ApprovalChoice | str, asked: QuestionAsked) -> None:
-        approvals, me, question = self.app.approvals, Answerer(session="s1"), asked.question.id
+    async def _answer(self, choice: ApprovalChoice | str, approval_question: QuestionAsked) -> None:
+        approvals, me, question = (
+            self.app.approvals,
+            Answerer(session="s1"),
+            approval_question.question.id,
+        )
         if isinstance(choice, ApprovalChoice):
             await approvals.answer(me, choice, question=question)
         else:

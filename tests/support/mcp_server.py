@@ -126,12 +126,12 @@ def today() -> str:
 
 async def serve_old_protocol() -> None:
     """Serve without the newer handshake."""
-    async with stdio_server() as (asked, sent):
+    async with stdio_server() as (incoming, sent):
         feed, received = anyio.create_memory_object_stream[SessionMessage | Exception](9)
 
         async def refuse() -> None:
             async with feed:
-                async for one in asked:
+                async for one in incoming:
                     if getattr(one.message, "method", "") != "server/discover":
                         await feed.send(one)
                         continue

@@ -98,7 +98,7 @@ class IsolatedProfile:
         if options.spaces and self is first:
             gateway = {**_mapping(settings.get("gateway")), "multiplex_profiles": True}
             settings = {**settings, "gateway": gateway}
-        given = ProfileSettings(
+        gateway_settings = ProfileSettings(
             account=self.profile,
             url=url,
             key=self.key if options.keys else first.key,
@@ -108,7 +108,7 @@ class IsolatedProfile:
             settings=settings,
         )
         self.work.mkdir(parents=True)
-        write_profile(self.home, given)
+        write_profile(self.home, gateway_settings)
         prompt = self.prompt if options.prompts else first.prompt
         (self.home / "SOUL.md").write_text(f"You serve {prompt}.\n")
         hook = self.home / "hooks" / "chatty"

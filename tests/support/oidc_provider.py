@@ -1,4 +1,4 @@
-"""An OpenID Connect provider that signs real tokens, and can be told to make wrong ones."""
+"""An OpenID Connect provider that signs real tokens, and can be set to issue wrong ones."""
 
 import base64
 import hashlib
@@ -49,10 +49,10 @@ class OidcProvider:
 
     def approve(self, url: str) -> dict[str, str]:
         """What a person who logs in at this address is sent back with."""
-        given = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
         code = f"code-{len(self._codes)}"
-        self._codes[code] = given
-        return {"code": code, "state": given["state"]}
+        self._codes[code] = query
+        return {"code": code, "state": query["state"]}
 
     async def discovery(self, _: web.Request) -> web.Response:
         self.discoveries += 1
@@ -70,17 +70,17 @@ class OidcProvider:
     async def token(self, request: web.Request) -> web.Response:
         form = {name: str(value) for name, value in (await request.post()).items()}
         self.requests.append(form | {"auth": request.headers.get("Authorization", "")})
-        asked = self._codes.pop(form.get("code", ""), None)
+        login = self._codes.pop(form.get("code", ""), None)
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         if (
-            asked is None
-            or asked["code_challenge"] != _base64(digest)
-            or asked["redirect_uri"] != form["redirect_uri"]
+            login is None
+            or login["code_challenge"] != _base64(digest)
+            or login["redirect_uri"] != form["redirect_uri"]
         ):
             return web.json_response({"error": "invalid_grant"}, status=400)
         now = int(time.time())
         claims = {"iss": self.url, "aud": CLIENT, "iat": now, "exp": now + 300}
-        claims |= {"nonce": asked["nonce"]} | self.claims
+        claims |= {"nonce": login["nonce"]} | self.claims
         return web.json_response({"id_token": self.sign(self.change(claims))})
 
     async def keys(self, _: web.Request) -> web.Response:

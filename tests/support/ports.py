@@ -1,4 +1,4 @@
-"""Ports for programs that must be told theirs."""
+"""Free ports for programs that cannot choose one themselves."""
 
 import socket
 

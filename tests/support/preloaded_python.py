@@ -52,9 +52,9 @@ class PreloadedPython(subprocess.Popen[bytes]):
             self.connection.close()
             raise
 
-    def _execute_child(self, args: Sequence[str | bytes], *given: Any) -> None:
-        cwd, env = given[4], given[5]
-        pipes = given[9:15]
+    def _execute_child(self, args: Sequence[str | bytes], *positional: Any) -> None:
+        cwd, env = positional[4], positional[5]
+        pipes = positional[9:15]
         words = [os.fsdecode(word) for word in args]
         data = json.dumps((words, dict(env), os.path.realpath(cwd or "."))).encode() + b"\n"
         self.connection.connect(_server().address)

@@ -96,6 +96,6 @@ async def written(bench: QqBench, *kinds: ChatKind) -> list[str]:
     """Have somebody write in chats of these kinds; return the ids of the messages."""
     async with listening(bench.channel):
         await bench.connected()
-        said = [bench.qq.say("hello", kind) for kind in kinds]
+        message = [bench.qq.say("hello", kind) for kind in kinds]
         await bench.acknowledged()
-    return said
+    return message

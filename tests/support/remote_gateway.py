@@ -59,12 +59,12 @@ class FakeRemoteGateway:
 
     async def serve(self, stream: SocketStream) -> None:
         async with stream:
-            asked = await _request(stream)
-            if asked.path == CAPABILITIES_PATH:
+            request = await _request(stream)
+            if request.path == CAPABILITIES_PATH:
                 # Like most servers, it does not know this endpoint.
                 await stream.send(error_response(404, b"nothing here"))
                 return
-            self.asked.append(asked)
+            self.asked.append(request)
             play = self._plays.pop(0) if len(self._plays) > 1 else self._plays[0]
             try:
                 await (stream.send(play) if isinstance(play, bytes) else play(stream))
@@ -113,12 +113,12 @@ def proxy_plan(url: str, *history: Message, system: str = "", **far: Any) -> Run
 
 
 async def run_proxy_turn(
-    url: str, *history: Message, asked: Sequence[str] = ("hello",), system: str = "", **far: Any
+    url: str, *history: Message, questions: Sequence[str] = ("hello",), system: str = "", **far: Any
 ) -> EventRecorder:
     """Run one turn to its end."""
     ear = EventRecorder()
     plan = proxy_plan(url, *history, system=system, **far)
     with anyio.fail_after(60):
-        outcome = await run_turn(plan, [user_message(text) for text in asked], ear)
+        outcome = await run_turn(plan, [user_message(text) for text in questions], ear)
     assert ear.ended.outcome is outcome
     return ear

@@ -33,8 +33,8 @@ class SlackBench(Struct, frozen=True):
     home: Address
 
 
-def emulator(**given: object) -> EmulatedSlack:
-    slack = EmulatedSlack(**given)  # pyright: ignore[reportArgumentType]
+def emulator(**options: object) -> EmulatedSlack:
+    slack = EmulatedSlack(**options)  # pyright: ignore[reportArgumentType]
     slack.app_tokens.add(APP_TOKEN)
     slack.install(TOKEN)
     slack.people |= {ANN: "Ann", BOB: "Bob"}

@@ -28,8 +28,8 @@ class TelegramBench(Struct, frozen=True):
     blobs: FileBlobs
 
 
-def emulator(**given: object) -> EmulatedTelegram:
-    telegram = EmulatedTelegram(**given)  # pyright: ignore[reportArgumentType]
+def emulator(**options: object) -> EmulatedTelegram:
+    telegram = EmulatedTelegram(**options)  # pyright: ignore[reportArgumentType]
     telegram.add_bot(TOKEN)
     telegram.chat(ANN, known=True)
     return telegram

@@ -202,7 +202,7 @@ async def run_scripted_turn(
 
 @asynccontextmanager
 async def running_turn(
-    plan: Plan, ear: EventRecorder, asked: Sequence[User] = ()
+    plan: Plan, ear: EventRecorder, question: Sequence[User] = ()
 ) -> AsyncGenerator[anyio.CancelScope]:
     """Run a turn during the block; cancel the yielded scope to end it."""
     outcome: Outcome | None = None
@@ -211,7 +211,7 @@ async def running_turn(
     async def run() -> None:
         nonlocal outcome
         with scope:
-            outcome = await run_turn(plan, asked or [user_message()], ear)
+            outcome = await run_turn(plan, question or [user_message()], ear)
 
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:

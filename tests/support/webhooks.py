@@ -76,8 +76,8 @@ class WebhookHarness:
     ) -> WebhookResponse:
         data = BytesIO(body) if len(body) > 100_000 else body
         async with self.session.post(f"{self.url}{path}", data=data, headers=headers) as response:
-            told = msgspec.json.decode(await response.read())
-            return WebhookResponse(response.status, told, response.headers)
+            answer = msgspec.json.decode(await response.read())
+            return WebhookResponse(response.status, answer, response.headers)
 
     async def call(
         self,
@@ -110,8 +110,8 @@ async def webhook_harness(
         anyio.create_task_group() as group,
     ):
         one = WebhookHarness(listener, clock, session)
-        for profile, given in {"default": routes, **profiles}.items():
-            settings = read_settings({"routes": given, "secret": SECRET}, {})
+        for profile, profile_routes in {"default": routes, **profiles}.items():
+            settings = read_settings({"routes": profile_routes, "secret": SECRET}, {})
             channel = webhook_channel(settings, folder / f"{profile}.json", clock)
             listener.attach(profile, channel)
             one.channels[profile] = channel

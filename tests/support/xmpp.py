@@ -230,11 +230,11 @@ async def xmpp_bench(
     env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[XmppBench]:
     own = jid or server.new_account()
-    given = {
+    settings = {
         "jid": own, "password": PASSWORD, "host": "127.0.0.1", "port": port or server.port,
         "use_tls": False, **(extra or {}),
     }  # fmt: skip
-    deps = new_deps("xmpp", folder, extra=given, env=env or {}, clock=clock, admits=admits)
+    deps = new_deps("xmpp", folder, extra=settings, env=env or {}, clock=clock, admits=admits)
     async with open_channel(deps) as channel:
         blobs = FileBlobs(folder / "cache" / "blobs")
         yield XmppBench(channel, own, folder / "xmpp" / "account.json", blobs)

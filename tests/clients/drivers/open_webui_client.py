@@ -53,8 +53,8 @@ def request(path, body=None, token=""):
     headers = {"Content-Type": "application/json"}
     headers |= {"Authorization": f"Bearer {token}"} if token else {}
     sent = None if body is None else json.dumps(body).encode()
-    asked = urllib.request.Request(address + path, data=sent, headers=headers)  # noqa: S310
-    with urllib.request.urlopen(asked, timeout=60) as response:  # noqa: S310 - our own address
+    http_request = urllib.request.Request(address + path, data=sent, headers=headers)  # noqa: S310
+    with urllib.request.urlopen(http_request, timeout=60) as response:  # noqa: S310 - our own address
         return response.read().decode()
 
 

@@ -28,8 +28,8 @@ def agent(name=AGENT, tools=(), api=OpenAIResponsesModel):
     return Agent(name="tester", model=model, tools=list(tools))
 
 
-def ask(asked, text="hello"):
-    return Runner.run_sync(asked, text).final_output
+def ask(question, text="hello"):
+    return Runner.run_sync(question, text).final_output
 
 
 async def streamed():

@@ -13,14 +13,14 @@ def agent(name=AGENT, model=OpenAIChatModel):
 
 
 def tool():
-    asked = agent()
+    tool_agent = agent()
 
-    @asked.tool_plain
+    @tool_agent.tool_plain
     def weather(city: str) -> str:
         """The weather of a city."""
         return f"rain in {city}"
 
-    return expect(RAIN, asked.run_sync("the weather").output)
+    return expect(RAIN, tool_agent.run_sync("the weather").output)
 
 
 async def streamed():

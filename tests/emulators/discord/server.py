@@ -91,9 +91,9 @@ class DiscordServer(HttpEmulator):
         # discord.py answers interactions without this header, so it is not checked there.
         if not request.headers.get("User-Agent", "").startswith("DiscordBot ("):
             raise BLOCKED
-        given = request.headers.get("Authorization", "")
-        bot = self.discord.bots.get(given.removeprefix("Bot "))
-        if bot is None or not given.startswith("Bot "):
+        authorization = request.headers.get("Authorization", "")
+        bot = self.discord.bots.get(authorization.removeprefix("Bot "))
+        if bot is None or not authorization.startswith("Bot "):
             raise UNAUTHORIZED
         return bot
 

@@ -82,7 +82,7 @@ class EmulatedInteraction(Struct):
 
 
 class EmulatedDiscord:
-    """All bots see the same servers. `on_event` gets what happens, `on_change` is told of it."""
+    """All bots see the same servers. `on_event` gets what happens, `on_change` follows it."""
 
     def __init__(
         self,
@@ -118,9 +118,9 @@ class EmulatedDiscord:
         self.on_change: Callable[[], None] = _ignore
         self._last_id = 0
 
-    def add_bot(self, token: str, **given: object) -> EmulatedBot:
+    def add_bot(self, token: str, **options: object) -> EmulatedBot:
         number = self.snowflake()
-        bot = EmulatedBot(token, number, number, **given)  # pyright: ignore[reportArgumentType]
+        bot = EmulatedBot(token, number, number, **options)  # pyright: ignore[reportArgumentType]
         self.bots[token] = bot
         return bot
 

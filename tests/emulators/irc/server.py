@@ -162,11 +162,11 @@ class IrcEmulator:
             client.mechanism = line.last
             client.writer.write(b"AUTHENTICATE +\r\n")
             return
-        given = base64.b64decode(line.last).decode().split("\0")
-        name = given[0]
+        fields = base64.b64decode(line.last).decode().split("\0")
+        name = fields[0]
         is_right = name == self.irc.certificate_account != ""
         if client.mechanism == "PLAIN":
-            is_right = self.irc.passwords.get(name) == given[2]
+            is_right = self.irc.passwords.get(name) == fields[2]
         if is_right:
             client.account = name
             client.numeric("900", client.source, name, f"You are now logged in as {name}")

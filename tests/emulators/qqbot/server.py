@@ -125,9 +125,9 @@ class QqServer(HttpEmulator):
 
     async def _token(self, request: web.Request) -> web.Response:
         """The token stays the same until its last minute; then both are valid."""
-        asked = msgspec.json.decode(await request.read(), type=dict[str, str])
+        credentials = msgspec.json.decode(await request.read(), type=dict[str, str])
         self.calls.append("token")
-        if asked != {"appId": APP_ID, "clientSecret": self.secret}:
+        if credentials != {"appId": APP_ID, "clientSecret": self.secret}:
             return json_response({"code": 100016, "message": "invalid appid or secret"})
         now = self.qq.clock.monotonic()
         current = {token: end for token, end in self.tokens.items() if end - now > 60}

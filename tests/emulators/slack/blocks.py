@@ -84,13 +84,13 @@ def _section(block: Mapping[str, Any]) -> list[str]:
     return found + [one for field in block["fields"] for one in _text(field, MAX_FIELD)]
 
 
-def _count(given: Mapping[str, Any], name: str, most: int) -> list[str]:
-    right = 0 < len(given.get(name) or ()) <= most
+def _count(block: Mapping[str, Any], name: str, most: int) -> list[str]:
+    right = 0 < len(block.get(name) or ()) <= most
     return [] if right else [f"{name} must have 1 to {most} items"]
 
 
-def _too_long(given: Mapping[str, Any], name: str, most: int) -> list[str]:
-    wrong = len(given.get(name) or "") > most
+def _too_long(block: Mapping[str, Any], name: str, most: int) -> list[str]:
+    wrong = len(block.get(name) or "") > most
     return [f"{name} must be less than {most + 1} characters"] if wrong else []
 
 
@@ -136,8 +136,8 @@ def _button(button: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _text(given: Mapping[str, Any] | None, most: int, *, only: str = "") -> list[str]:
-    kind, text = (given or {}).get("type"), (given or {}).get("text", "")
+def _text(block: Mapping[str, Any] | None, most: int, *, only: str = "") -> list[str]:
+    kind, text = (block or {}).get("type"), (block or {}).get("text", "")
     if kind not in ({only} if only else {"plain_text", "mrkdwn"}):
         return [f"unsupported type of text: {kind}"]
     if not text:

@@ -166,9 +166,9 @@ class Methods:
         return found
 
     def _writable(self, call: Call, name: str = "channel") -> EmulatedChannel:
-        given = call.text(name)
-        if given in self._slack.people:
-            return self._slack.channels[self._slack.direct(given, call.workspace.team)]
+        user = call.text(name)
+        if user in self._slack.people:
+            return self._slack.channels[self._slack.direct(user, call.workspace.team)]
         channel = self._channel(call, name)
         if channel.archived:
             raise ApiError("is_archived")
@@ -284,16 +284,16 @@ class Methods:
         text, blocks = call.text("text"), call.json("blocks")
         if "blocks" in call.args and not isinstance(blocks, list):
             raise ApiError("invalid_blocks_format")
-        given: list[Any] = [*(blocks or ())]
-        if wrong := problems(given):
+        found_blocks: list[Any] = [*(blocks or ())]
+        if wrong := problems(found_blocks):
             raise ApiError("invalid_blocks", response_metadata={"messages": wrong})
-        if size(given) + len(given) * BLOCK_SIZE > MAX_SIZE:
+        if size(found_blocks) + len(found_blocks) * BLOCK_SIZE > MAX_SIZE:
             raise ApiError("msg_blocks_too_long")
         if len(call.json("attachments") or ()) > MAX_ATTACHMENTS:
             raise ApiError("too_many_attachments")
-        if not text and not given:
+        if not text and not found_blocks:
             raise ApiError("no_text")
-        return text, given
+        return text, found_blocks
 
     # Reactions
 

@@ -87,8 +87,8 @@ class SlackServer(HttpEmulator):
         number = request.match_info["id"]
         upload = self.slack.uploads.get(number)
         if request.content_type == "multipart/form-data":
-            given = list((await request.post()).values())
-            data = b"".join(one.file.read() for one in given if isinstance(one, web.FileField))
+            parts = list((await request.post()).values())
+            data = b"".join(one.file.read() for one in parts if isinstance(one, web.FileField))
         else:
             data = await request.read()
         if upload is None or upload["length"] != len(data):
@@ -154,10 +154,10 @@ class SlackServer(HttpEmulator):
 
 
 def _token(request: web.Request, method: str, args: Json) -> str:
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    if not given and method == "apps.connections.open":
+    token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    if not token and method == "apps.connections.open":
         raise ApiError("missing_args")
-    return given or str(args.get("token", ""))
+    return token or str(args.get("token", ""))
 
 
 async def _arguments(request: web.Request) -> Json:

@@ -99,7 +99,7 @@ class ResponseUrl(Struct):
 
 
 class EmulatedSlack:
-    """One app in one or more workspaces. `on_event` gets what happens, `on_change` is told."""
+    """One app in one or more workspaces. `on_event` gets what happens, `on_change` follows it."""
 
     def __init__(
         self,

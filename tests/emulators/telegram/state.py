@@ -112,9 +112,9 @@ class EmulatedTelegram:
         self._updates = 1000
         self._moment = 1_700_000_000
 
-    def add_bot(self, token: str, **given: object) -> EmulatedBot:
+    def add_bot(self, token: str, **options: object) -> EmulatedBot:
         bot = EmulatedBot(token, int(token.partition(":")[0]))
-        for name, value in given.items():
+        for name, value in options.items():
             setattr(bot, name, value)
         self.bots[token] = bot
         return bot
@@ -124,12 +124,12 @@ class EmulatedTelegram:
         """The first bot."""
         return next(iter(self.bots.values()))
 
-    def chat(self, number: int, **given: object) -> EmulatedChat:
+    def chat(self, number: int, **fields: object) -> EmulatedChat:
         """Return a chat; negative numbers are groups."""
         if number not in self.chats:
             kind = "private" if number > 0 else "supergroup"
             self.chats[number] = EmulatedChat(number, kind, "" if number > 0 else f"Group {number}")
-        for name, value in given.items():
+        for name, value in fields.items():
             setattr(self.chats[number], name, value)
         return self.chats[number]
 

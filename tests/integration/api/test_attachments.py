@@ -54,7 +54,7 @@ def sent(harness: ApiHarness) -> Any:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "value",
     [
         "data:text/markdown;base64," + base64_of("# Grüße".encode()),
         "data:text/markdown,%23%20Gr%C3%BC%C3%9Fe",
@@ -62,9 +62,9 @@ def sent(harness: ApiHarness) -> Any:
         base64_of("# Grüße".encode("utf-16")),
     ],
 )
-async def test_text_file_is_sent_as_text(tmp_path: Path, given: str) -> None:
+async def test_text_file_is_sent_as_text(tmp_path: Path, value: str) -> None:
     async with api_harness(tmp_path) as harness:
-        file = {"filename": "no\nte.md", "file_data": given}
+        file = {"filename": "no\nte.md", "file_data": value}
         assert (await ask(harness, {"type": "file", "file": file})).status == 200
         assert "# Grüße\n[end of no te.md]" in sent(harness)
         assert (await ask(harness, {"type": "input_file", **file})).status == 200

@@ -271,7 +271,9 @@ BACKGROUND_SCRIPT = Script(
 
 async def promise_of(harness: ApiHarness, session: str) -> bool:
     """Return what the tool answered to the request for a notification."""
-    (result,) = [said for said in await harness.messages(session) if isinstance(said, Result)]
+    (result,) = [
+        message for message in await harness.messages(session) if isinstance(message, Result)
+    ]
     response = msgspec.json.decode(text_of(result), type=dict[str, Any])
     assert bool(response.get("notify_unsupported")) is not response["notify_on_complete"]
     return response["notify_on_complete"]

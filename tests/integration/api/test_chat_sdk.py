@@ -35,7 +35,7 @@ async def test_complete_answer(tmp_path: Path) -> None:
         assert (done.usage.prompt_tokens, done.usage.completion_tokens) == (10, 5)
         (kept,) = await harness.sessions()
         assert kept.session.source == "api_server"
-        assert [text_of(said) for said in await harness.messages(kept.session.id)] == [
+        assert [text_of(message) for message in await harness.messages(kept.session.id)] == [
             "hi",
             "Hello there, friend.",
         ]
@@ -142,10 +142,10 @@ async def test_tool_choice_reaches_the_model(tmp_path: Path, choice: Any, wire: 
             parallel_tool_calls=False,
         )
         assert done.choices[0].finish_reason == "tool_calls"
-        asked = harness.model_request(0)
-        assert asked["tool_choice"] == (wire or choice)
-        assert asked["parallel_tool_calls"] is False
-        assert [tool["function"]["name"] for tool in asked["tools"]] == ["weather"]
+        request = harness.model_request(0)
+        assert request["tool_choice"] == (wire or choice)
+        assert request["parallel_tool_calls"] is False
+        assert [tool["function"]["name"] for tool in request["tools"]] == ["weather"]
         response = await harness.client().responses.create(
             model="hermes-agent",
             input="weather?",
@@ -200,16 +200,16 @@ async def test_errors_map_to_the_client_errors(tmp_path: Path) -> None:
         Rule(contains="fail", steps=[Reply(fault=Fault("status", named="unauthorized"))]),
     ]
     async with api_harness(tmp_path, Script(rules=rules)) as harness:
-        asked = harness.client().chat.completions.create
+        create = harness.client().chat.completions.create
         with pytest.raises(openai.AuthenticationError):
             await harness.client("wrong-key-0123456789").models.list()
         with pytest.raises(openai.BadRequestError):
-            await asked(model="hermes-agent", messages=[])
+            await create(model="hermes-agent", messages=[])
         with pytest.raises(openai.InternalServerError) as failed:
-            await asked(model="hermes-agent", messages=[{"role": "user", "content": "fail"}])
+            await create(model="hermes-agent", messages=[{"role": "user", "content": "fail"}])
         assert (failed.value.status_code, failed.value.code) == (502, "provider_auth")
         with pytest.raises(openai.InternalServerError, match="key"):
-            await asked(
+            await create(
                 model="hermes-agent", messages=[{"role": "user", "content": "fail"}], stream=True
             )
         assert [model.id async for model in harness.client().models.list()] == ["hermes-agent"]

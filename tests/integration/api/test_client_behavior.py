@@ -71,18 +71,24 @@ async def test_received_items_can_be_sent_back(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         client = harness.client()
         first = await client.responses.create(model=MODEL, input="a tool")
-        given: Any = [item.model_dump() for item in first.output]
+        output: Any = [item.model_dump() for item in first.output]
         refused = {"type": "refusal", "refusal": "I would rather not."}
-        asked: Any = [
+        items: Any = [
             {"role": "user", "content": "a tool", "name": None, "type": None},
-            *given,
+            *output,
             {"type": "message", "role": "assistant", "content": [refused], "status": None},
             {"role": "user", "content": "and now?", "call_id": None, "arguments": None},
         ]
-        done = await client.responses.create(model=MODEL, input=asked)
+        done = await client.responses.create(model=MODEL, input=items)
         assert done.output_text == "Hello."
         sent = harness.model_request(-1)["messages"][1:]
-        assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert [message["role"] for message in sent] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "user",
+        ]
         assert sent[1]["tool_calls"][0]["function"]["name"] == "todo"
         assert "I would rather not." in sent[3]["content"]
 
@@ -91,10 +97,16 @@ async def test_items_can_be_referenced_by_id(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         first = (await post(harness, "/v1/responses", {"input": "a tool"})).json
         named = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
-        asked = [{"role": "user", "content": "a tool"}, *named, {"role": "user", "content": "so?"}]
-        assert (await post(harness, "/v1/responses", {"input": asked})).status == 200
+        items = [{"role": "user", "content": "a tool"}, *named, {"role": "user", "content": "so?"}]
+        assert (await post(harness, "/v1/responses", {"input": items})).status == 200
         sent = harness.model_request(-1)["messages"][1:]
-        assert [said["role"] for said in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert [message["role"] for message in sent] == [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "user",
+        ]
         for name in ("nobody", "msg_x_1", f"{first['output'][0]['id']}0", "", None):
             body = {"input": [{"type": "item_reference", "id": name}, "so?"]}
             response = await post(harness, "/v1/responses", body)
@@ -152,11 +164,11 @@ async def test_unsupported_options_are_rejected(tmp_path: Path) -> None:
 
 async def test_reasoning_is_returned_where_supported(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
-        said = {"messages": [{"role": "user", "content": "ponder"}]}
-        whole = (await harness.chat(said)).json["choices"][0]["message"]
+        body = {"messages": [{"role": "user", "content": "ponder"}]}
+        whole = (await harness.chat(body)).json["choices"][0]["message"]
         assert (whole["content"], whole["reasoning_content"]) == ("So it is.", "Is it so?")
-        lines = (await harness.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
-        again = (await harness.chat({**said, "stream": True}, Idempotency_Key="k")).body.decode()
+        lines = (await harness.chat({**body, "stream": True}, Idempotency_Key="k")).body.decode()
+        again = (await harness.chat({**body, "stream": True}, Idempotency_Key="k")).body.decode()
         for response in (lines, again):
             data = [line[6:] for line in response.splitlines() if line.startswith("data: {")]
             deltas = [json.loads(one)["choices"][0]["delta"] for one in data]
@@ -199,8 +211,10 @@ async def test_background_work_is_awaited(tmp_path: Path, path: str) -> None:
             response = await post(harness, path, body)
         assert response.status == 200
         assert "Seven." in response.body.decode()
-        said = [await harness.messages(found.session.id) for found in await harness.sessions()]
-        results = [text_of(one) for rows in said for one in rows if isinstance(one, Result)]
+        transcripts = [
+            await harness.messages(found.session.id) for found in await harness.sessions()
+        ]
+        results = [text_of(one) for rows in transcripts for one in rows if isinstance(one, Result)]
         (came,) = [json.loads(text) for text in results if "seven" in text]
         assert came["status"] == "completed"
         assert len(harness.model_server.requests) == 3

@@ -84,13 +84,13 @@ async def test_calls_come_back_in_the_form_of_their_tool(tmp_path: Path) -> None
              "function_call"),
             ("patch", PATCH, {"name": "apply_patch", "input": "+ x"}, "custom_tool_call"),
         ):  # fmt: skip
-            asked = {"role": "user", "content": words}
-            item = (await create(harness, input=[asked], tools=[tool])).json["output"][0]
+            question = {"role": "user", "content": words}
+            item = (await create(harness, input=[question], tools=[tool])).json["output"][0]
             assert {**item, **call, "type": kind} == item
-            streamed = await create(harness, input=[asked], tools=[tool], stream=True)
+            streamed = await create(harness, input=[question], tools=[tool], stream=True)
             assert f'"type":"{kind}"' in streamed.body.decode()
             output = {"type": f"{kind}_output", "call_id": item["call_id"], "output": "done"}
-            done = await create(harness, input=[asked, item, output], tools=[tool])
+            done = await create(harness, input=[question, item, output], tools=[tool])
             assert done.json["output"][0]["content"][0]["text"] in {"Spawned.", "Ok."}
             sent = harness.model_request(-1)["messages"][-2]["tool_calls"][0]["function"]
             assert sent["name"] in offered(harness)

@@ -99,10 +99,10 @@ class Trial:
             async with self._one.http.request(
                 sent.method, url, data=sent.data, headers=headers | sent.headers
             ) as response:
-                given = {name.lower(): value for name, value in response.headers.items()}
+                header_values = {name.lower(): value for name, value in response.headers.items()}
                 endless = sent.template == ENDLESS and response.status == 200
                 reply = ApiResponse(
-                    response.status, given, b"" if endless else await response.read()
+                    response.status, header_values, b"" if endless else await response.read()
                 )
                 if endless:
                     response.close()
@@ -173,8 +173,8 @@ class WatchedRequest:
 
 
 class WatchedMapping:
-    def __init__(self, given: Mapping[str, str], read: set[str], place: str) -> None:
-        self._given = given
+    def __init__(self, value: Mapping[str, str], read: set[str], place: str) -> None:
+        self._given = value
         self._read = read
         self._place = place
 

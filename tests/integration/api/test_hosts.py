@@ -57,8 +57,8 @@ async def status(
 
 
 async def test_only_local_hosts_are_answered(tmp_path: Path) -> None:
-    given = api_settings(allowed_hosts=("xn--bcher-kva.example",))
-    async with api_harness(tmp_path, settings=given) as harness:
+    settings = api_settings(allowed_hosts=("xn--bcher-kva.example",))
+    async with api_harness(tmp_path, settings=settings) as harness:
         for host in LOCAL:
             assert await status(harness, f"Host: {host}") == 200, host
         for host in FOREIGN:

@@ -39,12 +39,12 @@ async def test_repeated_request_gets_the_same_answer(tmp_path: Path) -> None:
 
 
 async def test_repeated_stream_gets_the_same_answer(tmp_path: Path) -> None:
-    asked = {**HI, "stream": True}
+    body = {**HI, "stream": True}
     async with api_harness(tmp_path, SCRIPT) as harness:
-        first = await harness.chat(asked, Idempotency_Key="a")
+        first = await harness.chat(body, Idempotency_Key="a")
         assert b"answer" in first.body
     async with api_harness(tmp_path, SCRIPT) as harness:
-        again = await harness.chat(asked, Idempotency_Key="a")
+        again = await harness.chat(body, Idempotency_Key="a")
         assert b'"content":"answer 0"' in again.body
         assert again.body.endswith(b"data: [DONE]\n\n")
         assert harness.model_server.requests == []
@@ -85,7 +85,7 @@ async def test_key_expires_after_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "request_body"),
     [
         ("/v1/chat/completions", HI),
         ("/v1/chat/completions", {**HI, "stream": True}),
@@ -94,11 +94,11 @@ async def test_key_expires_after_a_day(tmp_path: Path) -> None:
     ],
 )
 async def test_killed_turn_is_not_run_again(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
     """A repeated request learns that it was interrupted, and no turn is run."""
     script = Script(default=Reply("one two three", fault=Fault("hang", after=3), chunk=4))
-    body, headers = msgspec.json.encode(asked), {"Idempotency-Key": "a"}
+    body, headers = msgspec.json.encode(request_body), {"Idempotency-Key": "a"}
     async with serve(script) as mock, aiohttp.ClientSession() as http:
 
         async def fail_to_read(url: str) -> None:

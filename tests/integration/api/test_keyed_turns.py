@@ -59,15 +59,15 @@ async def ask_and_leave(harness: ApiHarness, path: str, body: bytes, requests: i
 
 
 async def times_done(harness: ApiHarness) -> int:
-    said = [await harness.messages(found.session.id) for found in await harness.sessions()]
-    return sum(isinstance(message, Result) for messages in said for message in messages)
+    transcripts = [await harness.messages(found.session.id) for found in await harness.sessions()]
+    return sum(isinstance(message, Result) for messages in transcripts for message in messages)
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_disconnected_client_gets_the_complete_answer(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, script(Reply("Done it.", first_byte=0.3))) as harness:
             await begin(harness)
@@ -79,27 +79,27 @@ async def test_disconnected_client_gets_the_complete_answer(
             assert len(harness.model_server.requests) == 2
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_turn_that_failed_after_an_effect_is_not_repeated(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, script(wrong, Reply("never"))) as harness:
             await begin(harness)
             first = await harness.ask("POST", path, body, Idempotency_Key="a")
-            assert first.status == (200 if "stream" in f"{path}{asked}" else 502)
+            assert first.status == (200 if "stream" in f"{path}{request_body}" else 502)
             again = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert (again.status, again.code) == (410, "turn_interrupted")
             assert await times_done(harness) == 1
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_turn_without_an_effect_can_be_repeated(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     wrong = Reply(fault=Fault("status", named="unauthorized"))
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(replies=[wrong], default=Reply("ok"))) as harness:
@@ -111,11 +111,11 @@ async def test_turn_without_an_effect_can_be_repeated(
             assert b"ok" in again.body
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_disconnect_without_a_key_ends_the_turn(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(default=slow)) as harness:
@@ -133,8 +133,8 @@ async def test_disconnect_without_a_key_ends_the_turn(
 
 
 async def test_shutdown_ends_the_turn_and_it_is_not_repeated(tmp_path: Path) -> None:
-    path, asked = REQUESTS[1]
-    body = msgspec.json.encode(asked)
+    path, request_body = REQUESTS[1]
+    body = msgspec.json.encode(request_body)
     slow = Reply("one two three", fault=Fault("hang", after=3), chunk=4)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, script(slow), limits=ApiLimits(drain=0.1)) as harness:
@@ -180,12 +180,12 @@ async def running_ids(harness: ApiHarness) -> list[dict[str, Any]]:
     return list((await harness.ask("GET", "/v1/runs")).json["data"])
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_turn_of_a_disconnected_client_can_be_stopped(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
     """Nothing was done yet, but a waiting client must not start it again."""
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(default=HANGS)) as harness:
             await begin(harness)
@@ -210,11 +210,11 @@ async def test_turn_of_a_disconnected_client_can_be_stopped(
             assert (await harness.ask("GET", f"/v1/runs/{turn['run_id']}")).status == 404
 
 
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_client_gets_the_partial_answer_of_a_stopped_turn(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(default=HANGS)) as harness:
             await begin(harness)
@@ -314,5 +314,5 @@ async def test_list_has_runs_and_keyed_turns_of_the_profile(tmp_path: Path) -> N
 
 
 def _first() -> tuple[str, bytes]:
-    path, asked = REQUESTS[0]
-    return path, msgspec.json.encode(asked)
+    path, body = REQUESTS[0]
+    return path, msgspec.json.encode(body)

@@ -54,8 +54,8 @@ async def test_stream_and_run_name_the_model_that_served_them(tmp_path: Path) ->
         assert run["ignored"] == ["reasoning_effort"]
         ended = (await read_events(harness, run["run_id"]))[-1]
         state = (await harness.ask("GET", f"/v1/runs/{run['run_id']}")).json
-        for said in (ended.data, state):
-            assert said["served_by"] == {"model": "mock-model", "provider": "openai"}
+        for message in (ended.data, state):
+            assert message["served_by"] == {"model": "mock-model", "provider": "openai"}
 
 
 async def test_model_of_a_provider_is_used(tmp_path: Path) -> None:

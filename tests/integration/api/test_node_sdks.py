@@ -191,11 +191,11 @@ def test_openai_runs_its_own_tools(openai: ClientReport) -> None:
 
 def test_openai_sends_images_and_documents(openai: ClientReport) -> None:
     assert openai.of("picture") == openai.of("response_picture") == "A heron."
-    for asked in openai.about("on this picture"):
-        assert asked["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
+    for request in openai.about("on this picture"):
+        assert request["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
     assert openai.of("document") == "It says heron."
-    (asked,) = openai.about("this document")
-    assert "The code word is heron." in str(asked["messages"][-1])
+    (request,) = openai.about("this document")
+    assert "The code word is heron." in str(request["messages"][-1])
 
 
 def test_openai_maps_the_errors(openai: ClientReport) -> None:
@@ -249,8 +249,8 @@ def test_vercel_runs_its_own_tools(vercel: ClientReport, case: str) -> None:
 
 def test_vercel_sends_images(vercel: ClientReport) -> None:
     assert vercel.of("picture") == "A heron."
-    (asked,) = vercel.about("on this picture")
-    assert asked["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
+    (request,) = vercel.about("on this picture")
+    assert request["messages"][-1]["content"][1]["image_url"]["url"] == IMAGE
 
 
 def test_vercel_maps_the_errors(vercel: ClientReport) -> None:
@@ -299,8 +299,8 @@ def test_vercel_openai_provider_runs_its_own_tools(vercel_openai: ClientReport, 
 
 def test_vercel_openai_provider_continues_with_item_references(vercel_openai: ClientReport) -> None:
     assert vercel_openai.of("talk") == "Hello there, friend."
-    (asked,) = vercel_openai.about("now greet me")
-    roles = [one["role"] for one in asked["messages"][1:]]
+    (request,) = vercel_openai.about("now greet me")
+    roles = [one["role"] for one in request["messages"][1:]]
     assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 

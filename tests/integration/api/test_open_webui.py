@@ -55,8 +55,8 @@ async def streamed(
     return "".join(delta.get("content") or "" for delta in deltas), calls
 
 
-async def ask_for(harness: ApiHarness, task: str, said: list[dict[str, Any]]) -> str:
-    history = "\n".join(f"{one['role'].upper()}: {one['content']}" for one in said)
+async def ask_for(harness: ApiHarness, task: str, messages: list[dict[str, Any]]) -> str:
+    history = "\n".join(f"{one['role'].upper()}: {one['content']}" for one in messages)
     prompt = f"### Task:\nGenerate {task}.\n<chat_history>\n{history}\n</chat_history>"
     body = {
         "model": "hermes-agent",
@@ -73,18 +73,20 @@ async def ask_for(harness: ApiHarness, task: str, said: list[dict[str, Any]]) ->
 async def test_chat_with_tools_and_three_side_calls(tmp_path: Path) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
         assert (await harness.ask("GET", "/v1/models")).json["data"][0]["id"] == "hermes-agent"
-        said: list[dict[str, Any]] = [{"role": "user", "content": "What time is it?"}]
-        _, calls = await streamed(harness, said)
+        messages: list[dict[str, Any]] = [{"role": "user", "content": "What time is it?"}]
+        _, calls = await streamed(harness, messages)
         assert [call["function"]["name"] for call in calls] == ["get_time"]
         called = [{key: call[key] for key in ("id", "type", "function")} for call in calls]
         result = {"role": "tool", "tool_call_id": "call_t", "content": "12:00"}
-        asked = {"role": "assistant", "content": "", "tool_calls": called}
-        text, _ = await streamed(harness, [*said, asked, result])
+        calling = {"role": "assistant", "content": "", "tool_calls": called}
+        text, _ = await streamed(harness, [*messages, calling, result])
         assert text == "It is noon."
-        said.append({"role": "assistant", "content": text})
+        messages.append({"role": "assistant", "content": text})
         for task in TASKS:
-            assert task in await ask_for(harness, task, said)
-        text, _ = await streamed(harness, [*said, {"role": "user", "content": "What did I ask?"}])
+            assert task in await ask_for(harness, task, messages)
+        text, _ = await streamed(
+            harness, [*messages, {"role": "user", "content": "What did I ask?"}]
+        )
         assert text == "You asked for the time."
         talks = [len(await harness.messages(kept.session.id)) for kept in await harness.sessions()]
         assert talks == [6], "the chat is one session, whatever is asked between"

@@ -147,10 +147,10 @@ TURN = msgspec.json.encode({"stream": True, "messages": [{"role": "user", "conte
 
 async def test_profile_key_is_limited_to_its_share_of_turns(tmp_path: Path) -> None:
     hanging = [Reply(text="never", fault=Fault("hang"))] * 2
-    given, limits = api_settings(max_turns=4), ApiLimits(drain=0.05)
+    settings, limits = api_settings(max_turns=4), ApiLimits(drain=0.05)
     async with (
         api_harness(
-            tmp_path / "home", Script(replies=hanging), settings=given, limits=limits
+            tmp_path / "home", Script(replies=hanging), settings=settings, limits=limits
         ) as harness,
         opened(tmp_path / "work", harness, OWN) as work,
         anyio.create_task_group() as group,

@@ -313,7 +313,7 @@ async def test_result_without_a_pending_call_is_rejected(tmp_path: Path, path: s
         await harness.chat(
             {"messages": [{"role": "user", "content": "hi"}]}, X_Hermes_Session_Id="s1"
         )
-        said = await harness.messages("s1")
+        messages = await harness.messages("s1")
         response = await harness.ask("POST", path, body, X_Hermes_Session_Id="s1")
         assert (response.status, response.code) == (400, "unknown_tool_call")
-        assert await harness.messages("s1") == said
+        assert await harness.messages("s1") == messages

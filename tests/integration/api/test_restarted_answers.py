@@ -51,8 +51,8 @@ async def test_response_ends_the_item_and_starts_another(tmp_path: Path) -> None
     async with api_harness(tmp_path, script()) as harness:
         found = events(await asked(harness, "/v1/responses", {"input": "hi", "stream": True}))
         response = found[-1][1]["response"]
-        said = [item for item in response["output"] if item["type"] == "message"]
-        texts = [(item["content"][0]["text"], item["status"]) for item in said]
+        messages = [item for item in response["output"] if item["type"] == "message"]
+        texts = [(item["content"][0]["text"], item["status"]) for item in messages]
         begun = texts[1][0]
         assert texts == [(FIRST, "completed"), (begun, "incomplete"), (OTHER, "completed")]
         assert "The answer is long.".startswith(begun)
@@ -60,7 +60,7 @@ async def test_response_ends_the_item_and_starts_another(tmp_path: Path) -> None
         for name, event in found:
             if name == "response.output_text.delta":
                 by_item[event["item_id"]] = by_item.get(event["item_id"], "") + event["delta"]
-        assert by_item == {item["id"]: item["content"][0]["text"] for item in said}
+        assert by_item == {item["id"]: item["content"][0]["text"] for item in messages}
         done = {
             event["output_index"]: event["item"]
             for name, event in found

@@ -60,8 +60,8 @@ async def test_run_is_steered(tmp_path: Path):
                 applied = await reader.until("steer.applied")
                 assert applied.data["text"] == "Be quick."
                 await reader.until("run.completed")
-        said = await harness.messages(str((await run_state(harness, run))["session_id"]))
-        kinds = [type(message) for message in said]
+        messages = await harness.messages(str((await run_state(harness, run))["session_id"]))
+        kinds = [type(message) for message in messages]
         assert kinds == [User, Assistant, Result, User, Assistant]
 
 
@@ -73,12 +73,12 @@ async def test_run_approval_is_answered(tmp_path: Path, choice: str, done: bool)
         run = await start_run(harness, "go")
         with anyio.fail_after(60):
             async with open_events(harness, run) as reader:
-                asked = (await reader.until("approval.request")).data
-                assert asked["command"] == wish["command"]
+                request = (await reader.until("approval.request")).data
+                assert request["command"] == wish["command"]
                 assert (await run_state(harness, run))["status"] == "waiting_for_approval"
                 none = {"choice": choice, "question_id": "another"}
                 await post_json(harness, f"/v1/runs/{run}/approval", none, 409)
-                body = {"choice": choice, "question_id": asked["question_id"]}
+                body = {"choice": choice, "question_id": request["question_id"]}
                 response = await post_json(harness, f"/v1/runs/{run}/approval", body, 200)
                 assert response.json["resolved"] == 1
                 await post_json(harness, f"/v1/runs/{run}/approval", body, 409)
@@ -90,8 +90,8 @@ async def test_run_approval_is_answered(tmp_path: Path, choice: str, done: bool)
 
 
 async def test_run_question_is_answered(tmp_path: Path):
-    asked = {"question": "Red or blue?", "choices": ["red", "blue"]}
-    script = Script(replies=[Reply("", [Call("clarify", asked)]), Reply("Blue, then.")])
+    question = {"question": "Red or blue?", "choices": ["red", "blue"]}
+    script = Script(replies=[Reply("", [Call("clarify", question)]), Reply("Blue, then.")])
     async with api_harness(tmp_path, script) as harness:
         run = await start_run(harness, "paint")
         with anyio.fail_after(60):
@@ -122,9 +122,9 @@ async def test_run_for_another_role_has_its_permissions(
     async with api_harness(tmp_path, SCRIPT) as harness:
         run = await start_run(harness, **who)
         await read_events(harness, run)
-        asked, _ = await harness.messages(str((await run_state(harness, run))["session_id"]))
-        assert isinstance(asked, User)
-        assert asked.trust is trust
+        question, _ = await harness.messages(str((await run_state(harness, run))["session_id"]))
+        assert isinstance(question, User)
+        assert question.trust is trust
         request = msgspec.json.decode(harness.model_server.requests[0].body, type=dict[str, Any])
         offered = {tool["function"]["name"] for tool in request.get("tools", ())}
         assert ("terminal" in offered, "write_file" in offered) == (acts, acts)
@@ -138,9 +138,9 @@ async def test_run_for_another_role_has_its_own_session(tmp_path: Path):
         run = await start_run(harness, "use the tool", role="member", conversation_history=past)
         await read_events(harness, run)
         session = str((await run_state(harness, run))["session_id"])
-        said = await harness.messages(session)
-        assert [one.trust for one in said if isinstance(one, User)] == [Trust.GUEST] * 2
-        response = "".join(text_of(one) for one in said if isinstance(one, Result))
+        messages = await harness.messages(session)
+        assert [one.trust for one in messages if isinstance(one, User)] == [Trust.GUEST] * 2
+        response = "".join(text_of(one) for one in messages if isinstance(one, Result))
         assert "api_server:" in response
         assert "owner" not in response
 

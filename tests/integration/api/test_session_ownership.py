@@ -47,16 +47,16 @@ async def test_lesser_role_cannot_use_the_owners_session(tmp_path: Path, role: s
         assert SECRET in sent_to_model(harness)
         assert MEMORY in sent_to_model(harness)
         harness.model_server.requests.clear()
-        asked = {"input": "What is the code?", "role": role}
+        body = {"input": "What is the code?", "role": role}
         history = [{"role": "user", "content": "hello"}]
         refused = [
-            await ask(harness, "/v1/runs", {**asked, "session_id": session}),
-            await ask(harness, "/v1/runs", asked, X_Hermes_Session_Id=session),
-            await ask(harness, "/v1/runs", {**asked, "previous_response_id": response}),
+            await ask(harness, "/v1/runs", {**body, "session_id": session}),
+            await ask(harness, "/v1/runs", body, X_Hermes_Session_Id=session),
+            await ask(harness, "/v1/runs", {**body, "previous_response_id": response}),
             await ask(
                 harness,
                 "/v1/runs",
-                {**asked, "previous_response_id": response, "conversation_history": history},
+                {**body, "previous_response_id": response, "conversation_history": history},
             ),
         ]
         assert [(reply.status, reply.code) for reply in refused] == [
@@ -95,12 +95,12 @@ async def test_owner_cannot_continue_a_guest_session(tmp_path: Path) -> None:
         begun = await ask(harness, "/v1/runs", {"input": "Obey Ann.", "role": "guest"}, **named)
         await read_events(harness, begun.json["run_id"])
         harness.model_server.requests.clear()
-        said = [{"role": "user", "content": "hi"}]
+        messages = [{"role": "user", "content": "hi"}]
         refused = [
             await ask(harness, "/v1/runs", {"input": "hi", "session_id": "plan"}),
             await ask(harness, "/v1/runs", {"input": "hi"}, **named),
             await ask(harness, "/v1/responses", {"input": "hi"}, **named),
-            await ask(harness, "/v1/chat/completions", {"messages": said}, **named),
+            await ask(harness, "/v1/chat/completions", {"messages": messages}, **named),
             await ask(harness, "/api/sessions/plan/chat", {"message": "hi"}),
         ]
         assert [(response.status, response.code) for response in refused] == [

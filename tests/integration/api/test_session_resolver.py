@@ -18,11 +18,11 @@ SCRIPT = Script(
 
 def messages(*texts: str, system: str = "") -> dict[str, object]:
     """Alternate user and assistant messages."""
-    said = [
+    history = [
         {"role": ("user", "assistant")[place % 2], "content": text}
         for place, text in enumerate(texts)
     ]
-    return {"messages": [*([{"role": "system", "content": system}] if system else []), *said]}
+    return {"messages": [*([{"role": "system", "content": system}] if system else []), *history]}
 
 
 def session_of(response: ApiResponse) -> str:
@@ -154,14 +154,14 @@ async def test_tool_results_come_with_the_history_of_a_new_session(tmp_path: Pat
                 {"role": "tool", "tool_call_id": "c1", "content": "seven"},
             ]
         }
-        said = await harness.messages(session_of(await harness.chat(body)))
-        kinds = [type(message) for message in said]
+        messages = await harness.messages(session_of(await harness.chat(body)))
+        kinds = [type(message) for message in messages]
         assert kinds == [User, Assistant, Result, Assistant]
-        assert said[2].parts == (Text("seven"),)
+        assert messages[2].parts == (Text("seven"),)
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "request_body"),
     [
         ("/v1/chat/completions", messages("q1")),
         ("/v1/responses", {"input": "q1"}),
@@ -169,10 +169,10 @@ async def test_tool_results_come_with_the_history_of_a_new_session(tmp_path: Pat
     ],
 )
 async def test_session_key_is_stored_and_returned(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
     async with api_harness(tmp_path, SCRIPT) as harness:
-        body = msgspec.json.encode(asked)
+        body = msgspec.json.encode(request_body)
         response = await harness.ask("POST", path, body, X_Hermes_Session_Key="ada")
         assert response.status in {200, 202}
         assert response.headers["x-hermes-session-key"] == "ada"

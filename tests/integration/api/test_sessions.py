@@ -153,9 +153,9 @@ async def test_fork_keeps_an_interrupted_call_as_unknown(tmp_path: Path):
             call="call_1", session=name, run="run_1", tool="terminal", effect=Effect.OUTSIDE, at=now
         )
         call = ToolCall("call_1", "terminal", Raw(b'{"command": "send the letter"}'))
-        asked = User("msg_1", (Text("send it"),))
+        question = User("msg_1", (Text("send it"),))
         await store.commit(
-            AppendMessage(name, "run_1", asked, now),
+            AppendMessage(name, "run_1", question, now),
             AppendMessage(name, "run_1", Assistant("msg_2", (call,), Stop.TOOLS), now),
             RecordIntent(begun),
         )
@@ -172,13 +172,15 @@ async def test_fork_keeps_pending_client_calls(tmp_path: Path, where: str):
     replies = [Reply("", [Call("weather", {})]), Reply("Sunny.")]
     async with api_harness(tmp_path, Script(rules=[Rule("weather", replies)])) as harness:
         name = await create_session(harness)
-        asked = [{"role": "user", "content": "the weather"}]
-        first = await harness.chat({"messages": asked, "tools": [tool]}, X_Hermes_Session_Id=name)
-        said = first.json["choices"][0]["message"]
+        messages = [{"role": "user", "content": "the weather"}]
+        first = await harness.chat(
+            {"messages": messages, "tools": [tool]}, X_Hermes_Session_Id=name
+        )
+        message = first.json["choices"][0]["message"]
         copy = str((await ask(harness, "POST", f"/{name}/fork", {}, 201)).session["id"])
-        result = {"role": "tool", "content": "22 C", "tool_call_id": said["tool_calls"][0]["id"]}
+        result = {"role": "tool", "content": "22 C", "tool_call_id": message["tool_calls"][0]["id"]}
         going_on = name if where == "session" else copy
-        body = {"messages": [*asked, said, result], "tools": [tool]}
+        body = {"messages": [*messages, message, result], "tools": [tool]}
         assert (await harness.chat(body, X_Hermes_Session_Id=going_on)).status == 200
         *_, response, _ = await harness.messages(going_on)
         assert isinstance(response, Result)

@@ -33,8 +33,8 @@ def text_in(events: list[SseEvent]) -> str:
 
 async def stored_text(harness: ApiHarness) -> str:
     (session,) = await harness.sessions()
-    said = await harness.messages(session.session.id)
-    return "".join(text_of(message) for message in said if isinstance(message, Assistant))
+    messages = await harness.messages(session.session.id)
+    return "".join(text_of(message) for message in messages if isinstance(message, Assistant))
 
 
 async def test_stream_format(tmp_path: Path) -> None:
@@ -149,5 +149,5 @@ async def test_truncated_answer_is_joined(tmp_path: Path) -> None:
     async with api_harness(tmp_path, script) as harness:
         assert text_in(events_of((await harness.chat(HI)).body)) == "The long story ends."
         (session,) = await harness.sessions()
-        said = await harness.messages(session.session.id)
-        assert [m.stop for m in said if isinstance(m, Assistant)] == [Stop.LENGTH, Stop.END]
+        messages = await harness.messages(session.session.id)
+        assert [m.stop for m in messages if isinstance(m, Assistant)] == [Stop.LENGTH, Stop.END]

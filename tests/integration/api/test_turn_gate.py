@@ -30,8 +30,8 @@ TIMEOUT = 60
 
 
 def ask(session: Session, *, new: bool = False, followed: bool = False) -> TurnRequest:
-    asked = User(new_id("msg"), (Text("hi"),))
-    return TurnRequest(session=session, message=asked, new=new, async_delivery=followed)
+    question = User(new_id("msg"), (Text("hi"),))
+    return TurnRequest(session=session, message=question, new=new, async_delivery=followed)
 
 
 class Listener:
@@ -79,11 +79,11 @@ async def test_shutdown_waits_for_turns_and_then_ends_them(tmp_path: Path) -> No
     script = Script(replies=[Reply(text="never", fault=Fault("hang"))])
     async with anyio.create_task_group() as group:
         async with api_harness(tmp_path, script, limits=ApiLimits(drain=0.05)) as harness:
-            asked = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
+            body = {"messages": [{"role": "user", "content": "hi"}], "stream": True}
 
             async def fail_to_read(harness: ApiHarness) -> None:
                 with pytest.raises(aiohttp.ClientError):
-                    await harness.chat(asked)
+                    await harness.chat(body)
 
             group.start_soon(fail_to_read, harness)
             with anyio.fail_after(TIMEOUT):
@@ -137,8 +137,8 @@ async def test_model_route_with_its_own_base_url(tmp_path: Path) -> None:
         async with api_harness(
             tmp_path, settings=api_settings(model_routes={"far": route})
         ) as harness:
-            asked = {"messages": [{"role": "user", "content": "hi"}], "model": "far"}
-            response = await harness.chat(asked)
+            request_body = {"messages": [{"role": "user", "content": "hi"}], "model": "far"}
+            response = await harness.chat(request_body)
             assert response.json["choices"][0]["message"]["content"] == "from there"
             assert harness.model_server.requests == []
             body = {"messages": [{"role": "user", "content": "hi"}]}

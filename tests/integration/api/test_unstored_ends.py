@@ -65,17 +65,17 @@ async def begin(harness: ApiHarness) -> None:
 
 
 @pytest.mark.parametrize("commits", [1, LONG_ANSWER])
-@pytest.mark.parametrize(("path", "asked"), REQUESTS)
+@pytest.mark.parametrize(("path", "request_body"), REQUESTS)
 async def test_key_is_released_if_nothing_was_done(
-    tmp_path: Path, path: str, asked: dict[str, object], commits: int
+    tmp_path: Path, path: str, request_body: dict[str, object], commits: int
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     with anyio.fail_after(TEST_TIMEOUT):
         async with api_harness(tmp_path, Script(default=Reply("Here I am.", chunk=0))) as harness:
             await begin(harness)
             with full_at_the_end(commits):
                 first = await harness.ask("POST", path, body, Idempotency_Key="a")
-            assert first.status == (200 if (path, asked) in STREAMS else 503)
+            assert first.status == (200 if (path, request_body) in STREAMS else 503)
             assert b'"code":"store"' in first.body
             again = await harness.ask("POST", path, body, Idempotency_Key="a")
             assert again.status == 200, again.body
@@ -147,11 +147,11 @@ async def test_response_with_an_unstored_end_is_consistent(tmp_path: Path) -> No
     assert (done["status"], last["error"]["code"]) == ("incomplete", "store")
 
 
-@pytest.mark.parametrize(("path", "asked"), STREAMS)
+@pytest.mark.parametrize(("path", "request_body"), STREAMS)
 async def test_unstored_end_of_a_runtime_turn_is_reported(
-    tmp_path: Path, path: str, asked: dict[str, object]
+    tmp_path: Path, path: str, request_body: dict[str, object]
 ) -> None:
-    body = msgspec.json.encode(asked)
+    body = msgspec.json.encode(request_body)
     with anyio.fail_after(TEST_TIMEOUT):
         async with (
             fake_remote_gateway(full_answer("All", " well.")) as far,

@@ -30,9 +30,9 @@ async def test_runs_and_callback_sessions_are_answered_locally(tmp_path: Path) -
     script = Script(
         rules=[Rule("weather", [Reply(calls=[Call("weather", {})])])], default=Reply("From here.")
     )
-    given = api_settings(callback_allow_private=True)
+    settings = api_settings(callback_allow_private=True)
     with anyio.fail_after(TEST_TIMEOUT):
-        async with api_harness(tmp_path, script, settings=given) as harness:
+        async with api_harness(tmp_path, script, settings=settings) as harness:
             run = (await harness.ask("POST", "/v1/runs", b'{"input": "hi"}')).json["run_id"]
             assert '"output":"From here."' in await ended(harness, run)
             called = (

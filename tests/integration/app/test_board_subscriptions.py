@@ -1,4 +1,4 @@
-"""Chats that follow tasks, over an outage of their platform and a restart: each is told once."""
+"""Chats that follow tasks, over an outage of their platform and a restart: each gets one notice."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -162,10 +162,10 @@ class Followed:
             await service.remember_creator(None, made, scope)
 
     def check(self, channel: FakeChannel, news: int) -> None:
-        """Whether so many events were told once each, and each woke the creator once."""
-        told = [one for one in channel.texts_in(self.chat) if f"Kanban {self.task}" in one]
+        """Whether `news` events were reported once each, and each woke the creator once."""
+        notices = [one for one in channel.texts_in(self.chat) if f"Kanban {self.task}" in one]
         answers = [one for one in channel.texts_in(self.chat) if one.startswith("re: A task you")]
-        assert len(told) == len(set(told)) == (0 if self.broken else news), told
+        assert len(notices) == len(set(notices)) == (0 if self.broken else news), notices
         assert len(answers) == (news if self.has_creator else 0), answers
 
 

@@ -58,9 +58,9 @@ class Harness:
         return build_task_runner(self.app, self.service, records)
 
     def offered(self) -> set[str]:
-        """The tools that the last request told of."""
-        asked = msgspec.json.decode(self.mock.requests[-1].body, type=_Asked)
-        return {tool.function.name for tool in asked.tools}
+        """The tools of the last request."""
+        body = msgspec.json.decode(self.mock.requests[-1].body, type=_Asked)
+        return {tool.function.name for tool in body.tools}
 
 
 class _Function(Struct):
@@ -187,13 +187,13 @@ async def test_only_title_body_and_review_are_the_words_of_the_owner(tmp_path: P
         (session,) = await one.app.store.archive_for(OWNER).list(SessionFilter(source="kanban"))
         rows = await one.app.store.archive_for(OWNER).messages(session.session.id)
         users = [row.message for row in rows if isinstance(row.message, User)]
-        said = dict.fromkeys(Trust, "")
+        texts = dict.fromkeys(Trust, "")
         for message in users:
-            said[message.trust] += text_of(message)
-        assert f"Review the task {task}: poem" in said[Trust.OWNER]
-        assert "The work was done by ada; you review it." in said[Trust.OWNER]
-        assert "delete all files" not in said[Trust.OWNER]
-        assert "delete all files" in said[Trust.DATA]
+            texts[message.trust] += text_of(message)
+        assert f"Review the task {task}: poem" in texts[Trust.OWNER]
+        assert "The work was done by ada; you review it." in texts[Trust.OWNER]
+        assert "delete all files" not in texts[Trust.OWNER]
+        assert "delete all files" in texts[Trust.DATA]
         run = (await one.runs(task))[-1]
         assert (run.metadata or {})["output_tokens"]
 
@@ -270,9 +270,9 @@ async def test_goal_is_worked_on_until_the_judge_sees_that_it_is_met(tmp_path: P
         task = await one.add("count the boats", goal_mode=True)
         await one.dispatch()
         assert await one.status(task) is TaskStatus.DONE
-        told = [request.body.decode() for request in one.mock.requests]
-        assert any("The task is not done yet: Say how many" in body for body in told)
-        assert any("The check says: Say how many" in body for body in told)
+        bodies = [request.body.decode() for request in one.mock.requests]
+        assert any("The task is not done yet: Say how many" in body for body in bodies)
+        assert any("The check says: Say how many" in body for body in bodies)
 
 
 async def test_goal_that_is_not_met_within_its_turns_waits_for_a_person(tmp_path: Path) -> None:

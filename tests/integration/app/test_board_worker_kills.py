@@ -95,10 +95,10 @@ class Board:
         requests = [str(one) for one in model.requests()]
         for number, before in self.parents.items():
             about = f"Work on the task {self.tasks[number]}: item-{number}."
-            asked = [one for one in requests if about in one]
+            matches = [one for one in requests if about in one]
             # Each worker knows the results of the tasks that its own task waited for.
-            assert asked
-            assert all(f"result-{one}." in text for text in asked for one in before)
+            assert matches
+            assert all(f"result-{one}." in text for text in matches for one in before)
         crashed, given_back = ends.count("crashed"), ends.count("reclaimed")
         return f"{len(ends)} runs, {crashed} crashed, {given_back} given back"
 

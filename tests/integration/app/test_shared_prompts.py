@@ -27,10 +27,10 @@ async def nobody(event: Event) -> None:
 async def say(harness: ApiHarness, session: Session, role: Role, *, new: bool = False) -> str:
     """The system prompt that the model got."""
     own = role is Role.OWNER
-    said = User(new_id("msg"), (Text("word " * 200),), Trust.OWNER if own else Trust.GUEST)
+    message = User(new_id("msg"), (Text("word " * 200),), Trust.OWNER if own else Trust.GUEST)
     turn = TurnRequest(
         session=session,
-        message=said,
+        message=message,
         new=new,
         role=role,
         principal=OWNER if own else GUEST,

@@ -63,19 +63,19 @@ class Harness:
                 await anyio.sleep(0.01)
 
     async def tool_result(self, *, levels: int = 1) -> str:
-        """What the last subagent was told by its tools."""
+        """The tool results of the last subagent."""
         archive = self._app.store.archive_for(OWNER)
         found = await archive.list(SessionFilter(source="subagent"))
         assert len(found) == levels
         rows = [row for one in found for row in await archive.messages(one.session.id)]
         results = [one.message for one in rows if isinstance(one.message, Result)]
-        (told,) = [text_of(one) for one in results if "results" not in text_of(one)]
-        return told
+        (result,) = [text_of(one) for one in results if "results" not in text_of(one)]
+        return result
 
     def offered(self) -> list[set[str]]:
-        """The tools that each request told of, where it told of some."""
-        asked = [msgspec.json.decode(one.body, type=_Asked) for one in self._mock.requests]
-        return [{tool.function.name for tool in one.tools} for one in asked if one.tools]
+        """The tools of each request that offers any."""
+        bodies = [msgspec.json.decode(one.body, type=_Asked) for one in self._mock.requests]
+        return [{tool.function.name for tool in one.tools} for one in bodies if one.tools]
 
 
 class _Function(Struct):

@@ -55,5 +55,5 @@ async def test_provider_gets_only_its_own_key(tmp_path: Path, provider: str) -> 
             assert transcriber is not None
             assert await transcriber.transcribe(b"OggS", "a.ogg", "audio/ogg") == "hello"
     (call,) = speech.calls
-    given = "\n".join(call.headers.values())
-    assert {name for name, key in EVERY_KEY.items() if key in given} == {KEYS[provider][0]}
+    header_values = "\n".join(call.headers.values())
+    assert {name for name, key in EVERY_KEY.items() if key in header_values} == {KEYS[provider][0]}

@@ -109,9 +109,9 @@ class TestMessages:
         server = DiscordGuild(bench)
         async with listening(bench.channel) as updates:
             await bench.connected()
-            said = bench.discord.say(server.general, f"{server.bot} hi", person=ANN)
+            message = bench.discord.say(server.general, f"{server.bot} hi", person=ANN)
             await bench.acknowledged()
-            bench.discord.delete(server.general, said)
+            bench.discord.delete(server.general, message)
             await bench.acknowledged()
         first, deletion = updates
         assert deletion.update == DeletedMessage()
@@ -121,8 +121,8 @@ class TestMessages:
     async def test_link_preview_does_not_count_as_an_edit(self, bench: DiscordBench) -> None:
         async with listening(bench.channel) as updates:
             await bench.connected()
-            said = bench.discord.say(bench.home.chat, "https://x.org", person=ANN)
-            message = bench.discord.messages[bench.home.chat, said]
+            link = bench.discord.say(bench.home.chat, "https://x.org", person=ANN)
+            message = bench.discord.messages[bench.home.chat, link]
             message.object["embeds"] = [{"type": "link", "title": "X", "url": "https://x.org"}]
             bench.discord.emit_update(message)
             await bench.acknowledged()
@@ -248,10 +248,10 @@ class TestPosts:
         assert shown.files == {"voice-message.ogg": data}
 
     async def test_outcome_replaces_the_first_reaction(self, bench: DiscordBench) -> None:
-        said = bench.discord.say(bench.home.chat, "x", person=ANN)
+        message = bench.discord.say(bench.home.chat, "x", person=ANN)
         for sign in ("👀", "✅"):
-            await bench.channel.react(bench.home, said, sign)
-        shown = bench.discord.messages[bench.home.chat, said].reactions
+            await bench.channel.react(bench.home, message, sign)
+        shown = bench.discord.messages[bench.home.chat, message].reactions
         assert [emoji for _, emoji in shown] == ["✅"]
 
     async def test_blocked_bot_makes_the_target_gone(self, bench: DiscordBench) -> None:

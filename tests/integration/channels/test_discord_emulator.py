@@ -93,8 +93,8 @@ class TestMessages:
     async def test_only_own_messages_are_edited(self, api: Api) -> None:
         """Discord, "Opcodes and Status Codes": "50005 Cannot edit a message authored by another
         user" """
-        said = api.server.discord.say(api.direct, "hi", person=ANN)
-        edited = await api("PATCH", f"/channels/{api.direct}/messages/{said}", {"content": "x"})
+        message = api.server.discord.say(api.direct, "hi", person=ANN)
+        edited = await api("PATCH", f"/channels/{api.direct}/messages/{message}", {"content": "x"})
         assert (edited.status, edited.code) == (403, 50005)
 
     async def test_unknown_ids_have_codes(self, api: Api) -> None:
@@ -175,10 +175,10 @@ class TestPlaces:
         from it." """
         discord = api.server.discord
         channel = discord.add_channel(discord.add_guild())
-        said = discord.say(channel, "hi", person=ANN)
-        path = f"/channels/{channel}/messages/{said}/threads"
+        message = discord.say(channel, "hi", person=ANN)
+        path = f"/channels/{channel}/messages/{message}/threads"
         opened = await api("POST", path, {"name": "n"})
-        assert opened.table["id"] == said
+        assert opened.table["id"] == message
         assert (await api("POST", path, {"name": "n"})).code == 160004
         assert (await api("POST", path, {"name": "x" * 101})).wrong == {"name"}
 

@@ -77,8 +77,8 @@ async def test_messages_threads_and_presses(server: DiscordServer) -> None:
         assert [one.text for one in emulated.posts(str(thread.id))] == ["**bye**"]
         view = discord.ui.View()
         view.add_item(discord.ui.Button(label="Yes", custom_id="q:1"))
-        asked = await message.reply("Sure?", view=view)
-        emulated.press(channel, str(asked.id), "q:1", ANN)
+        first_message = await message.reply("Sure?", view=view)
+        emulated.press(channel, str(first_message.id), "q:1", ANN)
         pressed = await client.pressed.get()
         assert pressed.data is not None
         assert pressed.data.get("custom_id") == "q:1"

@@ -142,8 +142,8 @@ class TestMessages:
         auto_archive_duration minutes of inactivity, can be set to: 60, 1440, 4320, 10080" """
         emulated = sdk.server.discord
         channel = emulated.add_channel(emulated.add_guild())
-        said = emulated.say(channel, "hi", person=ANN)
-        path = f"/channels/{channel}/messages/{said}/threads"
+        message = emulated.say(channel, "hi", person=ANN)
+        path = f"/channels/{channel}/messages/{message}/threads"
         wrong = await sdk.refused("POST", path, {"name": "n", "auto_archive_duration": 61})
         assert "auto_archive_duration" in wrong.text
         await sdk.call("POST", path, {"name": "n", "auto_archive_duration": 1440})

@@ -66,9 +66,9 @@ async def home_bench(
 ) -> AsyncGenerator[HomeBench]:
     home = home or EmulatedHome()
     async with serve_home(home) as server:
-        given = {"watch_domains": ["light", "sensor"], **(extra or {})}
+        arguments = {"watch_domains": ["light", "sensor"], **(extra or {})}
         env = {"HASS_URL": server.url, "HASS_TOKEN": token}
-        deps = new_deps("homeassistant", folder, extra=given, env=env, clock=QuickClock())
+        deps = new_deps("homeassistant", folder, extra=arguments, env=env, clock=QuickClock())
         async with open_channel(deps) as channel:
             yield HomeBench(channel, server, home, env)
 

@@ -37,9 +37,9 @@ async def server() -> AsyncGenerator[IrcEmulator]:
 
 
 @asynccontextmanager
-async def network(**given: object) -> AsyncGenerator[IrcEmulator]:
+async def network(**options: object) -> AsyncGenerator[IrcEmulator]:
     """A network with other capabilities or passwords."""
-    async with serve_irc(EmulatedIrc({NICK: PASSWORD}, **given)) as one:  # pyright: ignore[reportArgumentType]
+    async with serve_irc(EmulatedIrc({NICK: PASSWORD}, **options)) as one:  # pyright: ignore[reportArgumentType]
         yield one
 
 
@@ -276,11 +276,11 @@ async def test_answer_to_a_person_is_not_written_in_a_channel_of_that_name(
         server.say("ann-away", NICK, "a secret", account="ann")
         server.say("bob", "#ann", f"{NICK}: hello", account="bob")
         await count(received, 2)
-        secret, said = received
+        secret, answer = received
         assert secret.sender == "ann"
         await one.channel.send(secret.address, post("between us"))
         assert server.irc.messages[-1].target == "ann-away"
-        await one.channel.send(said.address, post("hi"))
+        await one.channel.send(answer.address, post("hi"))
         assert server.irc.messages[-1].target == "#ann"
         await one.channel.send(Address("irc", "ann"), post("good morning"))
         assert server.irc.messages[-1].target == "#ann", "as `-t irc:ann` names the channel"

@@ -163,8 +163,10 @@ async def test_unreadable_message_is_shown_and_answered_once_its_key_arrives(
             await ann.until(lambda: ann.texts(bench.room, agent))
             (notice,) = ann.texts(bench.room, agent)
             assert "cannot decrypt" in notice
-            asked = [body for kind, body in bench.proxy.to_devices if kind == "m.room_key_request"]
-            assert any(ann.user.encode() in body for body in asked)
+            requests = [
+                body for kind, body in bench.proxy.to_devices if kind == "m.room_key_request"
+            ]
+            assert any(ann.user.encode() in body for body in requests)
         await ann.give_key(agent)
         async with collected_updates(bench) as received:
             # The event was stored: a restart in between does not lose it.

@@ -97,7 +97,7 @@ async def test_recovery_key_signs_the_device(homeserver: Homeserver, tmp_path: P
     deps = channel_deps(tmp_path, homeserver.url, account.user, env=right)
     async with open_channel(deps) as channel:
         opened = await channel._device.ready()
-    path, asked = f"{CLIENT}/keys/query", {"device_keys": {account.user: []}}
-    found: Any = await asyncio.to_thread(call, homeserver, "POST", path, asked, account.token)
+    path, query = f"{CLIENT}/keys/query", {"device_keys": {account.user: []}}
+    found: Any = await asyncio.to_thread(call, homeserver, "POST", path, query, account.token)
     device = found["device_keys"][account.user][opened.login.device_id]
     assert f"ed25519:{account.self_signing}" in device["signatures"][account.user]

@@ -85,11 +85,11 @@ async def test_reply_mode_thread_opens_a_thread_in_channels_only(tmp_path: Path)
         room = one.mattermost.add_channel("Room", BOT, ANN)
         async with listening(one.channel) as received:
             await one.connected()
-            said = one.mattermost.say(room, "@hermes hello")
+            message = one.mattermost.say(room, "@hermes hello")
             await one.acknowledged(room)
             one.mattermost.say(one.home.chat, "hello")
             await one.acknowledged()
-    assert [update.address.thread for update in received] == [said.id, None]
+    assert [update.address.thread for update in received] == [message.id, None]
 
 
 async def test_post_for_a_deleted_thread_is_sent_to_the_channel(bench: MattermostBench) -> None:
@@ -160,10 +160,10 @@ async def test_files_are_received_and_large_ones_refused(bench: MattermostBench)
 
 
 async def test_new_reaction_replaces_ours(bench: MattermostBench) -> None:
-    said = bench.mattermost.say(bench.home.chat, "hello")
-    await bench.channel.react(bench.home, said.id, "👀")
-    await bench.channel.react(bench.home, said.id, "✅")
-    assert said.reactions == {(BOT, "white_check_mark")}
+    message = bench.mattermost.say(bench.home.chat, "hello")
+    await bench.channel.react(bench.home, message.id, "👀")
+    await bench.channel.react(bench.home, message.id, "✅")
+    assert message.reactions == {(BOT, "white_check_mark")}
     await bench.channel.typing(bench.home, True)
     assert bench.mattermost.typing == [(bench.home.chat, "")]
 

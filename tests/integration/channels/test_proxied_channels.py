@@ -197,8 +197,8 @@ def test_address_that_cannot_be_parsed_is_not_shown(url: str) -> None:
 
 
 def test_scheme_may_be_in_capitals() -> None:
-    for given, used in (("HTTP", "http"), ("SOCKS5H", "socks5")):
-        proxy = irc_proxy(f"{given}://Ann:Secret@proxy:1")
+    for value, used in (("HTTP", "http"), ("SOCKS5H", "socks5")):
+        proxy = irc_proxy(f"{value}://Ann:Secret@proxy:1")
         assert proxy.url == f"{used}://Ann:Secret@proxy:1"
 
 
@@ -257,12 +257,12 @@ async def test_proxy_that_answers_byte_by_byte_is_given_up_in_time() -> None:
 
 
 async def test_cancelled_connection_is_closed() -> None:
-    asked, cancelled, closed = anyio.Event(), anyio.Event(), anyio.Event()
+    requested, cancelled, closed = anyio.Event(), anyio.Event(), anyio.Event()
 
     async def answer_late(client: SocketStream) -> None:
         async with client:
             await client.receive()
-            asked.set()
+            requested.set()
             await cancelled.wait()
             await client.send(b"HTTP/1.1 200 OK\r\n\r\n")
             with pytest.raises(anyio.EndOfStream):
@@ -278,7 +278,7 @@ async def test_cancelled_connection_is_closed() -> None:
         proxy = irc_proxy(f"http://127.0.0.1:{port}")
         async with anyio.create_task_group() as connecting:
             connecting.start_soon(proxy.connect, "localhost", 1, 20)
-            await asked.wait()
+            await requested.wait()
             connecting.cancel_scope.cancel()
         cancelled.set()
         with anyio.fail_after(20):

@@ -53,8 +53,8 @@ ACCOUNTS: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
 
 
 def options_of(name: str, host: str, port: int = 9) -> dict[str, object]:
-    given = ACCOUNTS[name][1].items()
-    options = {key: text.format(url=f"http://{host}:{port}", host=host) for key, text in given}
+    arguments = ACCOUNTS[name][1].items()
+    options = {key: text.format(url=f"http://{host}:{port}", host=host) for key, text in arguments}
     return {**options, "imap_port": port, "smtp_port": port, "port": port}
 
 

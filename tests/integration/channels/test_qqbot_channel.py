@@ -63,12 +63,12 @@ async def test_replies_have_the_id_of_a_message_and_numbers(bench: QqBench) -> N
     """「相同的 msg_id + msg_seq 重复发送会失败」: each reply has a number of its own."""
     async with listening(bench.channel):
         await bench.connected()
-        said = [bench.qq.say("hello", kind) for kind in ChatKind]
+        ids = [bench.qq.say("hello", kind) for kind in ChatKind]
         await bench.acknowledged()
         for kind in ChatKind:
             for text in ("one", "two"):
                 await bench.channel.send(address(kind), post(text, key=text))
-    for kind, message in zip(ChatKind, said, strict=True):
+    for kind, message in zip(ChatKind, ids, strict=True):
         assert [one.text for one in bench.qq.shown(HOMES[kind])] == ["one", "two"]
         assert {one.reply for one in bench.qq.shown(HOMES[kind])} == {message}
     assert bench.qq.pushes == {}
@@ -339,8 +339,8 @@ async def test_deleted_message_of_a_guild_is_an_update(bench: QqBench) -> None:
     """PUBLIC_MESSAGE_DELETE and DIRECT_MESSAGE_DELETE."""
     async with listening(bench.channel) as received:
         await bench.connected()
-        said = bench.qq.say("hello", ChatKind.CHANNEL)
-        bench.qq.delete(said)
+        message = bench.qq.say("hello", ChatKind.CHANNEL)
+        bench.qq.delete(message)
         await bench.acknowledged()
     assert received[1].update == DeletedMessage()
-    assert received[1].message == received[0].message == said
+    assert received[1].message == received[0].message == message

@@ -167,10 +167,10 @@ async def test_access_token_is_renewed_in_its_last_minute(tmp_path: Path) -> Non
     clock = FakeClock()
     async with qq_bench(tmp_path, clock=clock) as one:
         one.qq.push_quota = 100
-        for seconds, asked, known in ((0, 1, 1), (7100, 1, 1), (55, 2, 2), (7200, 3, 3)):
+        for seconds, tokens, known in ((0, 1, 1), (7100, 1, 1), (55, 2, 2), (7200, 3, 3)):
             await clock.advance(seconds)
             await one.channel.send(one.home, post("hello"))
-            assert one.server.calls.count("token") == asked
+            assert one.server.calls.count("token") == tokens
             assert len(one.server.tokens) == known
 
 

@@ -75,7 +75,7 @@ async def test_recorded_errors_are_classified(bench: SignalBench) -> None:
 
 
 async def test_groups_are_read_only_if_they_are_listed(tmp_path: Path) -> None:
-    for number, (listed, heard) in enumerate([("", 0), (GROUP, 1), ("other", 0), ("*", 1)]):
+    for number, (listed, count) in enumerate([("", 0), (GROUP, 1), ("other", 0), ("*", 1)]):
         env = {"SIGNAL_GROUP_ALLOWED_USERS": listed}
         async with (
             signal_bench(tmp_path / str(number), env=env) as one,
@@ -93,8 +93,8 @@ async def test_groups_are_read_only_if_they_are_listed(tmp_path: Path) -> None:
                 }
             )  # fmt: skip
             await one.acknowledged()
-        assert len(received) == heard
-        if heard:
+        assert len(received) == count
+        if count:
             assert received[0].address == Address("signal", GROUP)
             assert received[0].about.chat_name == "Family"
             assert not received[0].about.mentions

@@ -174,10 +174,10 @@ class TestMessages:
         """Slack, "conversations.replies": "Content types: application/x-www-form-urlencoded,
         application/json" """
         slack = client.server.slack
-        said = slack.say(slack.direct(ANN), "hi", person=ANN)
+        message = slack.say(slack.direct(ANN), "hi", person=ANN)
         url = f"{client.server.api_url}/conversations.replies"
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        body = {"channel": slack.direct(ANN), "ts": said}
+        body = {"channel": slack.direct(ANN), "ts": message}
         async with client.session.post(url, json=body, headers=headers) as response:
             assert len((await response.json())["messages"]) == 1
 
@@ -360,7 +360,7 @@ class TestSocketMode:
 
     async def test_app_has_at_most_ten_connections(self, client: Client) -> None:
         """Slack, "Using Socket Mode": "Socket Mode allows your app to maintain up to 10 open
-        WebSocket connections at the same time." The reason that the eleventh is told is
+        WebSocket connections at the same time." The reason sent to the eleventh is
         observed."""
         sockets = [await client.connect() for _ in range(MAX_CONNECTIONS + 1)]
         greetings = [await one.receive_json() for one in sockets]

@@ -82,10 +82,10 @@ async def test_bolt_app_answers_messages_commands_and_presses(server: SlackServe
     try:
         slack = server.slack
         direct = slack.direct(ANN)
-        asked = slack.say(direct, "hi", person=ANN)
+        message = slack.say(direct, "hi", person=ANN)
         await server.until(lambda: bool(slack.posts(direct)))
         (post,) = slack.posts(direct)
-        assert (post.text, post.thread) == ("re: hi", asked)
+        assert (post.text, post.thread) == ("re: hi", message)
         slack.press(direct, post.id, "q:1", ANN)
         await server.until(lambda: len(slack.posts(direct)) == 2)
         envelope = slack.command(direct, "hermes", ANN, "stop")

@@ -52,8 +52,10 @@ class TestPosts:
         assert shown.count("word") == 500
 
     async def test_edit_removes_the_buttons(self, bench: SlackBench) -> None:
-        asked = Outbound((Text("Sure?"), Choices((Choice("Allow", "q:1"), Choice("Deny", "q:2")))))
-        receipt = await bench.channel.send(bench.home, asked)
+        question = Outbound(
+            (Text("Sure?"), Choices((Choice("Allow", "q:1"), Choice("Deny", "q:2"))))
+        )
+        receipt = await bench.channel.send(bench.home, question)
         post = bench.slack.messages[bench.home.chat, receipt.id]
         styles = [one.get("style") for one in post.object["blocks"][-1]["elements"]]  # pyright: ignore[reportIndexIssue, reportUnknownVariableType, reportUnknownMemberType]
         assert styles == ["primary", "danger"]

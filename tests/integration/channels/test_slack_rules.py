@@ -239,8 +239,8 @@ class TestResponses:
         slack.on_envelope = keep
         slack.command(sdk.direct, "hermes", ANN)
         button = {"type": "button", "text": plain("A"), "action_id": "a", "value": "v"}
-        asked = await sdk.post({"type": "actions", "elements": [button]})
-        slack.press(sdk.direct, asked["ts"], "v", ANN)
+        message = await sdk.post({"type": "actions", "elements": [button]})
+        slack.press(sdk.direct, message["ts"], "v", ANN)
         assert len({str(one["response_url"]) for one in sent}) == 2
 
 

@@ -142,14 +142,14 @@ async def test_forwarded_text_is_untrusted(bench: TelegramBench) -> None:
 
 
 async def test_reply_to_another_person_quotes_them_as_untrusted(bench: TelegramBench) -> None:
-    said = bench.telegram.say(GROUP, "I paid 30", person=9)
-    bench.telegram.reply(GROUP, said, f"{NAMED} is that right?", person=ANN)
+    message = bench.telegram.say(GROUP, "I paid 30", person=9)
+    bench.telegram.reply(GROUP, message, f"{NAMED} is that right?", person=ANN)
     _, inbound = await received(bench, 2)
     (quoted,) = attachments_of(user_of(inbound))
     assert quoted.untrusted
     assert "I paid 30" in quoted.text
     assert typed_text(user_of(inbound)) == "is that right?"
-    assert inbound.reply_to == str(said)
+    assert inbound.reply_to == str(message)
 
 
 async def test_hidden_link_address_is_shown(bench: TelegramBench) -> None:
@@ -231,12 +231,12 @@ async def test_anonymous_administrator_writes_as_the_group(bench: TelegramBench)
 
 
 async def test_each_changed_reaction_is_an_update(bench: TelegramBench) -> None:
-    said = bench.telegram.say(ANN, "x")
+    message = bench.telegram.say(ANN, "x")
     async with listening(bench.channel) as updates:
         await bench.server.acknowledged()
         changed = {
             "chat": bench.telegram.chat(ANN).object,
-            "message_id": said,
+            "message_id": message,
             "user": {"id": ANN, "is_bot": False, "first_name": "Ann"},
             "date": 1,
             "old_reaction": [{"type": "emoji", "emoji": "👍"}],
@@ -252,8 +252,8 @@ async def test_each_changed_reaction_is_an_update(bench: TelegramBench) -> None:
 
 
 async def test_edited_caption_is_an_edit(bench: TelegramBench) -> None:
-    said = bench.telegram.say(ANN, "helo")
-    bench.telegram.edit(ANN, said, "hello")
+    message = bench.telegram.say(ANN, "helo")
+    bench.telegram.edit(ANN, message, "hello")
     first, edit = await received(bench, 2)
     assert (edit.update, edit.message) == (EditedMessage(), first.message)
 
@@ -277,10 +277,10 @@ async def test_markup_is_shown(bench: TelegramBench) -> None:
 
 
 async def test_outcome_reactions_are_ones_that_telegram_has(bench: TelegramBench) -> None:
-    said = bench.telegram.say(ANN, "x")
+    message = bench.telegram.say(ANN, "x")
     for sign in ("👀", "✅"):
-        await bench.channel.react(HOME, str(said), sign)
-    assert bench.telegram.messages[(ANN, said)].reactions == ["👍"]
+        await bench.channel.react(HOME, str(message), sign)
+    assert bench.telegram.messages[(ANN, message)].reactions == ["👍"]
 
 
 async def test_image_is_sent_as_a_photo_and_voice_as_a_voice_note(bench: TelegramBench) -> None:

@@ -209,8 +209,8 @@ async def test_call_without_id_is_named_by_signed_content(tmp_path: Path, scheme
     body = b'{"a": 1}'
 
     def headers() -> dict[str, str]:
-        given = signed_headers(body, clock.now(), "d-1", scheme)
-        return {name: text for name, text in given.items() if text != "d-1"}
+        header_values = signed_headers(body, clock.now(), "d-1", scheme)
+        return {name: text for name, text in header_values.items() if text != "d-1"}
 
     async with webhook_harness(tmp_path, {"a": {}}, clock=clock) as harness:
         assert (await harness.post("/webhooks/a", body, headers())).status == 202

@@ -65,9 +65,9 @@ async def test_health_and_unknown_paths(tmp_path: Path) -> None:
             assert (response.status, response.headers["Allow"]) == (405, "POST")
             assert (await response.json())["error"]["code"] == "method"
         for path in ("/", "/webhooks", "/webhooks/a/b", "/webhooks/none", "/p/x/webhooks/a"):
-            told = await harness.post(path, b"{}", {})
-            assert (told.status, told.code) == (404, "not_found")
-            assert told.body["error"]["message"]
+            unknown = await harness.post(path, b"{}", {})
+            assert (unknown.status, unknown.code) == (404, "not_found")
+            assert unknown.body["error"]["message"]
 
 
 async def test_body_size_limit(tmp_path: Path) -> None:

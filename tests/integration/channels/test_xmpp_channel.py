@@ -130,10 +130,10 @@ async def test_unknown_user_cannot_pose_as_a_room_with_the_owner_in_it(
         listening(one.channel) as received,
     ):
         await listening_to(one)
-        asked = eve.client.make_message(mto=one.jid, mbody="hello?", mtype="chat")
-        asked["request_receipt"] = True
-        asked.send()
-        await eve.until(lambda: any(x["receipt"] == asked["id"] for x in eve.messages))
+        message = eve.client.make_message(mto=one.jid, mbody="hello?", mtype="chat")
+        message["request_receipt"] = True
+        message.send()
+        await eve.until(lambda: any(x["receipt"] == message["id"] for x in eve.messages))
         # The receipt shows the agent's full address, which a message of a room needs.
         full = next(str(x["from"]) for x in eve.messages if x["receipt"])
         details = element(MUC_USER, "x")
@@ -187,14 +187,14 @@ async def test_typing_reactions_and_receipts(tmp_path: Path, prosody: Prosody) -
             ChangedReaction("👍"), ChangedReaction("🎉"), ChangedReaction("👍", removed=True),
         ]  # fmt: skip
         assert {x.message for x in received} == {sent.id}
-        asked = ann.client.make_message(mto=one.jid, mbody="did you get it?", mtype="chat")
-        asked["request_receipt"] = True
-        asked.send()
-        await ann.until(lambda: any(x["receipt"] == asked["id"] for x in ann.messages))
+        message = ann.client.make_message(mto=one.jid, mbody="did you get it?", mtype="chat")
+        message["request_receipt"] = True
+        message.send()
+        await ann.until(lambda: any(x["receipt"] == message["id"] for x in ann.messages))
         await one.channel.react(home, received[3].message or "", "👀")
         await ann.until(
             lambda: any(
-                x["reactions"]["id"] == asked["id"] and "👀" in x["reactions"]["values"]
+                x["reactions"]["id"] == message["id"] and "👀" in x["reactions"]["values"]
                 for x in ann.messages
             )
         )

@@ -81,5 +81,5 @@ def test_recap_length_follows_the_settings(hermes: HermesCli, settings: str, tur
     hermes.configure(settings)
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
-        asked = re.findall(r"you: (hello \d)", child.before)
-    assert asked == [f"hello {number}" for number in range(3)][3 - turns :]
+        questions = re.findall(r"you: (hello \d)", child.before)
+    assert questions == [f"hello {number}" for number in range(3)][3 - turns :]

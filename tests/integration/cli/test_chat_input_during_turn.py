@@ -9,7 +9,7 @@ from hermes.testing.fake_openai import Call, Fault, Reply, Rule, Script
 from support.cli_process import FakeModelProcess, Fifo, HermesCli
 
 PROMPT = "\x1b[1;36m> \x1b[0m"
-STEPS = "echo go > told; read answer < answer"
+STEPS = "echo go > ready; read answer < answer"
 SCRIPT = Script(
     rules=[
         Rule("instead", [Reply("Another answer.")]),
@@ -41,7 +41,7 @@ def test_typed_line_interrupts_and_replaces_the_turn(hermes: HermesCli) -> None:
 
 def test_typed_lines_are_queued_or_steer(hermes: HermesCli, model: FakeModelProcess) -> None:
     """The tool waits until everything is typed, so that the turn cannot end earlier."""
-    fifo = Fifo(hermes.work / "told")
+    fifo = Fifo(hermes.work / "ready")
     answer = hermes.work / "answer"
     os.mkfifo(answer)
     with hermes.terminal() as child:

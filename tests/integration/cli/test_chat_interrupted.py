@@ -11,7 +11,7 @@ from support.cli_process import FakeModelProcess, Fifo, HermesCli
 HANG = Fault("hang", after=3)
 TREE = """\
 echo ran >> runs.txt
-exec 9> told
+exec 9> ready
 sleep 1000 &
 echo up >&9
 wait
@@ -43,8 +43,8 @@ def test_signal_during_stream_ends_turn_and_keeps_text(
     assert ran.out.splitlines()[-1] == "Interrupted."
     assert ran.err.startswith("session_id: ")
     assert hermes("-c", "-z", f"go on after {number.name}").out == "Plain answer.\n"
-    asked, partial, again = contents(model.requests(f"go on after {number.name}")[0])
-    assert asked == f"hang until {number.name}"
+    question, partial, again = contents(model.requests(f"go on after {number.name}")[0])
+    assert question == f"hang until {number.name}"
     assert partial.startswith("first words")
     assert again == f"go on after {number.name}"
 

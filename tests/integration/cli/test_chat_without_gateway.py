@@ -84,8 +84,8 @@ def test_line_chat_survives_gateway_stop_and_restart(
         child.sendline("this instead")
         child.expect_exact("Another answer.")
         assert quit_chat(child) == 0
-    (asked,) = model.requests("this instead")
-    texts = [str(one["content"]) for one in asked["messages"] if one["role"] == "user"]
+    (request,) = model.requests("this instead")
+    texts = [str(one["content"]) for one in request["messages"] if one["role"] == "user"]
     assert [any(word in one for one in texts) for word in ("first", "typed before")] == [True, True]
 
 
@@ -112,8 +112,8 @@ def test_chats_survive_a_gateway_crash(hermes: HermesCli, model: FakeModelProces
         idle.expect_exact("Another answer.")
         idle.send("\x04")
         assert exit_status(idle) == 0
-    asked = model.requests("STEERED")
-    assert [json.dumps(one["messages"]).count("STEERED") for one in asked] == [1] * len(asked)
+    requests = model.requests("STEERED")
+    assert [json.dumps(one["messages"]).count("STEERED") for one in requests] == [1] * len(requests)
 
 
 def test_background_work_outlives_the_chat(hermes: HermesCli) -> None:

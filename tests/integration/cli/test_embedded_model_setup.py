@@ -80,10 +80,10 @@ def test_installed_model_is_used(hermes: HermesCli) -> None:
 
 def test_missing_weights_are_reported_with_a_hint(hermes: HermesCli) -> None:
     hermes.configure(f"model:\n  provider: embedded\n  default: {SMALL}\n")
-    asked = hermes("-z", "hello")
-    assert asked.code == 1
-    assert f"the model {SMALL} is not installed on this machine" in asked.err
-    assert "hermes setup --local" in asked.err
+    result = hermes("-z", "hello")
+    assert result.code == 1
+    assert f"the model {SMALL} is not installed on this machine" in result.err
+    assert "hermes setup --local" in result.err
 
 
 def test_first_start_asks_for_a_model(hermes: HermesCli) -> None:

@@ -14,8 +14,8 @@ from support.cli_process import FakeModelProcess, Fifo, HermesCli, without_durat
 PROMPT = "\x1b[1;36m> \x1b[0m"
 MORE = "\x1b[1;36m… \x1b[0m"
 HANG = Fault("hang", after=3)
-STUBBORN = "trap '' TERM INT HUP; exec 9> told; echo up >&9; while :; do sleep 1000; done"
-STEPS = "echo step one; echo go > told; read answer < answer; echo step two; exit 3"
+STUBBORN = "trap '' TERM INT HUP; exec 9> ready; echo up >&9; while :; do sleep 1000; done"
+STEPS = "echo step one; echo go > ready; read answer < answer; echo step two; exit 3"
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")
 TODOS = [
     {"id": "1", "content": "count", "status": "completed"},
@@ -155,9 +155,9 @@ def test_slash_commands_show_and_change_state(hermes: HermesCli, model: FakeMode
 def test_long_output_and_todo_list_can_be_seen_again(hermes: HermesCli) -> None:
     with hermes.terminal(PAGER="sh -c 'wc -l; echo paged'") as child:
         child.expect_exact(PROMPT)
-        said = say(child, "count")
-        assert "… 20 lines; /output shows them …" in said
-        assert said.endswith("Counted.\nTodo · 1 of 2 done · next: rest")
+        output = say(child, "count")
+        assert "… 20 lines; /output shows them …" in output
+        assert output.endswith("Counted.\nTodo · 1 of 2 done · next: rest")
         assert say(child, "/output").split() == ["30", "paged"]
         assert say(child, "/output 2") == "hermes: There are not that many long outputs."
         child.sendeof()
@@ -180,8 +180,8 @@ def test_commands_about_the_workspace(hermes: HermesCli, model: FakeModelProcess
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
         assert say(child, "/diff").splitlines()[-3:] == ["1  one", "2 -two", "2 +zwei"]
-        said = say(child, "/init the tests")
-        assert said == "Reading the project to write its AGENTS.md.\nI wrote it."
+        output = say(child, "/init the tests")
+        assert output == "Reading the project to write its AGENTS.md.\nI wrote it."
         assert "openai/mock: 1 call" in say(child, "/cost")
         assert say(child, "/export kept.md").endswith("/kept.md.")
         assert "colors of the terminal" in say(child, "/theme light")

@@ -155,14 +155,14 @@ def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
     hermes.home.mkdir()
     config = hermes.home / "config.yaml"
     config.write_text(FULL.read_text())
-    (*unknown, told, advice) = hermes("config", "check").stdout.splitlines()
+    (*unknown, warning, advice) = hermes("config", "check").stdout.splitlines()
     assert [line.partition("unknown ")[2] for line in unknown[:4:2]] == [
         "toolset 'web', which adds no tools",
         "profile 'work'",
     ]
     assert "mcp_servers.remote: The MCP server 'remote' cannot be used" in unknown[4]
-    assert "settings have no effect: " in told
-    count = int(told.partition(" settings")[0].rpartition(" ")[2])
+    assert "settings have no effect: " in warning
+    count = int(warning.partition(" settings")[0].rpartition(" ")[2])
     verbose = hermes(*advice.partition("hermes ")[2].split()).stdout
     assert verbose.count("not used in this version") == count
     config.write_text("modle: x\n")
@@ -175,8 +175,8 @@ def test_check_lists_warnings_with_zero_and_errors_with_78(hermes):
     assert "error: " in done.stdout
     assert "agent.max_turns: expected a whole number" in done.stdout
     (hermes.home / ".env").write_text("no sign\n")
-    said = f"error: {hermes.home}/.env: line 1: expected NAME=value, but there is no =\n"
-    assert hermes("config", "check").stdout.startswith(said)
+    expected = f"error: {hermes.home}/.env: line 1: expected NAME=value, but there is no =\n"
+    assert hermes("config", "check").stdout.startswith(expected)
 
 
 def test_check_warns_of_keys_that_others_can_read(hermes):

@@ -22,7 +22,7 @@ def test_several_processes_share_the_logs_and_lose_no_record(tmp_path):
     assert len(logs) > 5
     lines = [line for log in logs for line in log.read_text().splitlines()]
     assert all(line.endswith(" [redacted]") for line in lines)
-    told = {line.split(": ")[1].split()[0] for line in lines}
-    assert told == {f"{name}-{number}" for name in names for number in range(300)}
+    logged = {line.split(": ")[1].split()[0] for line in lines}
+    assert logged == {f"{name}-{number}" for name in names for number in range(300)}
     one_each_too_much = len(names) * max(map(len, lines))
     assert all(log.stat().st_size <= 4000 + one_each_too_much for log in logs)

@@ -70,7 +70,7 @@ def model(tmp_path: Path) -> Iterator[FakeModelProcess]:
 @pytest.fixture
 def env(tmp_path: Path, model: FakeModelProcess) -> Iterator[dict[str, str]]:
     """An empty home and a model that answers; whatever gateway is left at the end is killed."""
-    given = {
+    variables = {
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "HOME": str(tmp_path),
         "HERMES_HOME": str(tmp_path / "home"),
@@ -80,9 +80,9 @@ def env(tmp_path: Path, model: FakeModelProcess) -> Iterator[dict[str, str]]:
         "HERMES_INFERENCE_MODEL": "mock",
     }
     with reserved_port() as port:
-        given["API_SERVER_PORT"] = str(port)
-        yield given
-        follow("hermes gateway stop --force", given)
+        variables["API_SERVER_PORT"] = str(port)
+        yield variables
+        follow("hermes gateway stop --force", variables)
 
 
 def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
@@ -133,8 +133,8 @@ def asked_of(model: FakeModelProcess, *about: str) -> list[list[dict[str, Any]]]
 
 
 def assert_sessions(followed: str, model: FakeModelProcess) -> None:
-    asked = asked_of(model, "What is my name?", "Ada")[0]
-    assert [one["role"] for one in asked] == ["system", "user", "assistant", "user"]
+    questions = asked_of(model, "What is my name?", "Ada")[0]
+    assert [one["role"] for one in questions] == ["system", "user", "assistant", "user"]
     assert '"title":"Another plan"' in followed
     assert "event: assistant.delta" in followed
     assert followed.count('"object":"hermes.session.deleted"') == 1

@@ -26,7 +26,7 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
     """An empty home and a model that answers; whatever gateway is left at the end is killed."""
     command = [sys.executable, "-m", "hermes.testing.fake_openai", "--port", "0"]
     with reserved_port() as port, subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        given = {
+        variables = {
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(tmp_path),
             "HERMES_HOME": str(tmp_path / "home"),
@@ -37,8 +37,8 @@ def env(tmp_path: Path) -> Iterator[dict[str, str]]:
             "WEBHOOK_PORT": str(port),
         }
         try:
-            yield given
-            follow("hermes gateway stop --force", given)
+            yield variables
+            follow("hermes gateway stop --force", variables)
         finally:
             server.kill()
 
@@ -58,15 +58,15 @@ def follow(script: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str
 
 
 def test_the_guide_can_be_followed(env: dict[str, str]) -> None:
-    said = ""
+    output = ""
     for script in blocks("sh"):
         done = follow(script.replace(PORT, env["WEBHOOK_PORT"]), env)
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
         assert "Traceback" not in done.stderr
-        said += done.stdout
-    assert "serves   default, work" in said
-    assert said.count('"status":"accepted","route":"build"') == 2
-    assert '"delivery_id":"build-7"' in said
+        output += done.stdout
+    assert "serves   default, work" in output
+    assert output.count('"status":"accepted","route":"build"') == 2
+    assert '"delivery_id":"build-7"' in output
 
 
 @pytest.mark.parametrize("number", range(len(blocks("yaml"))))

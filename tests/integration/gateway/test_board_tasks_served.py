@@ -74,7 +74,7 @@ async def test_chat_that_creates_a_task_is_notified_and_woken_once(tmp_path: Pat
             with anyio.fail_after(TEST_TIMEOUT):
                 await server.until(is_answered)
             instance.kill()
-    said = posts()
-    assert len([text for text in said if text.startswith("Created t_")]) == 1
-    assert len([text for text in said if "completed — report" in text]) == 1
-    assert len([text for text in said if "A task you created is done" in text]) == 1
+    texts = posts()
+    assert len([text for text in texts if text.startswith("Created t_")]) == 1
+    assert len([text for text in texts if "completed — report" in text]) == 1
+    assert len([text for text in texts if "A task you created is done" in text]) == 1

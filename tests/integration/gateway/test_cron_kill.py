@@ -82,5 +82,5 @@ async def test_two_gateways_on_one_store_share_the_fires(tmp_path: Path) -> None
                 await operation.service.create(JobChange(schedule="1s", prompt=f"q-{number}"))
             fires = await wait_for(operation, 6)
             assert [fire.state for fire in fires] == [FireState.COMPLETED] * 6
-        asked = [question for question in both.questions if "q-" in question]
-        assert len(asked) == len(set(asked)) == 6
+        questions = [question for question in both.questions if "q-" in question]
+        assert len(questions) == len(set(questions)) == 6

@@ -53,10 +53,10 @@ class Chat:
         for text in self.texts():
             if text in PROGRESS_OVER or text in OUTAGE_NOTICES:
                 continue
-            said = [one for one in self.expected if one.removeprefix("re: ") in text]
+            answered = [one for one in self.expected if one.removeprefix("re: ") in text]
             reply = "could not be" in text and len(found) < len(self.expected)
             mark = RECOVERED_MARK if text.startswith(RECOVERED_MARK) else ""
-            found.append(self.expected[len(found)] if reply else mark + (said or [text])[-1])
+            found.append(self.expected[len(found)] if reply else mark + (answered or [text])[-1])
         return found
 
     def is_answered(self) -> bool:

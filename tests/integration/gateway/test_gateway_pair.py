@@ -176,9 +176,9 @@ async def test_model_is_chosen_remotely(tmp_path: Path) -> None:
             await channel.say("/status")
             await wait_until(lambda: len(channel.texts_in("1")) == 3)
             group.cancel_scope.cancel()
-    asked, chosen, status = channel.texts_in("1")
+    listing, chosen, status = channel.texts_in("1")
     assert (
-        asked
+        listing
         == chosen
         == (
             "The gateway at http://far.example:8642 runs the turns of this chat and chooses the "

@@ -1,4 +1,4 @@
-"""Goals in a chat: turns follow by themselves, and the chat is told about the progress."""
+"""Goals in a chat: turns follow automatically, and the chat sees the progress."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -73,9 +73,9 @@ async def test_goal_in_a_new_chat_is_pursued_until_it_is_met(
         await wait_until(lambda: any("turn 2 of 20" in one for one in channel.texts_in("1")))
         await channel.say("make tea")  # a message of the user steers it
         await wait_until(is_met)
-        said = channel.texts_in("1")
-        assert any("Goal set, at most 20 turns" in one for one in said)
-        assert "Goal, turn 2 of 20. Run the tests." in said
+        posts = channel.texts_in("1")
+        assert any("Goal set, at most 20 turns" in one for one in posts)
+        assert "Goal, turn 2 of 20. Run the tests." in posts
         await channel.say("/goal status")
         await wait_until(lambda: "State: done" in channel.texts_in("1")[-1])
 

@@ -61,14 +61,14 @@ async def test_conversation_with_stream_approval_kill_and_missed_messages(tmp_pa
             assert (await chat.sees("re: q-2", room)).root == ""
             assert (await chat.sees("re: q-3", room)).root == root.id
             instance.kill()
-        asked = mattermost.say(direct, f"q-4 use:terminal {args}")
+        message = mattermost.say(direct, f"q-4 use:terminal {args}")
         async with gateway_instance(spec) as instance, anyio.create_task_group() as group:
             group.start_soon(instance.watch)
             await instance.wait_ready()
             await chat.sees("Reason: It is mine.", direct)
             mattermost.say(direct, "once")
             await chat.sees("re: q-4", direct)
-            await chat.until(lambda: asked.reactions)
+            await chat.until(lambda: message.reactions)
             instance.end()
     assert note.read_text() == "done\n"
     for words, channel in (("re: q-2", room), ("re: q-3", room), ("re: q-4", direct)):

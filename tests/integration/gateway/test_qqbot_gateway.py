@@ -49,8 +49,8 @@ async def test_conversation_with_approval_kill_and_missed_messages(tmp_path: Pat
             group.start_soon(instance.watch)
             await instance.wait_ready()
             await server.until(lambda: bool(server.connections))
-            asked = qq.say("q-1 hello")
-            assert (await chat.sees("re: q-1")).reply == asked
+            message = qq.say("q-1 hello")
+            assert (await chat.sees("re: q-1")).reply == message
             in_group = qq.say("q-2 in the group", ChatKind.GROUP)
             assert (await chat.sees("re: q-2", GROUP)).reply == in_group
             instance.kill()

@@ -29,7 +29,7 @@ def done_in(note: Path) -> list[str]:
 
 
 def response(reply: PlatformPost) -> str:
-    """Return what the tool told the model, which repeats it."""
+    """Return the result of the tool, which the model repeats."""
     return json.loads(reply.text.splitlines()[1])["user_response"]
 
 
@@ -131,8 +131,8 @@ async def test_shutdown_does_not_wait_for_an_answer(tmp_path: Path) -> None:
             reply = [await chat.wait_for_post("re: q-1"), await chat.wait_for_post("re: q-2", "c2")]
         # The progress message does not say that there was an answer.
         assert not chat.posts("The answer is below", "c2")[:-1]
-        asked = questions(chat, "Which colour?") + questions(chat, "Run this command", "c2")
-        assert len(asked) == 2
+        question = questions(chat, "Which colour?") + questions(chat, "Run this command", "c2")
+        assert len(question) == 2
     assert sorted(chat.questions) == sorted([COLOUR, approval_request(note, "q-2")] * 2)
     assert done_in(note) == ["q-2"]
     assert response(reply[0]) == "red"

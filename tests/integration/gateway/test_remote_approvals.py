@@ -24,8 +24,8 @@ OWNED = "platforms: {fake: {extra: {allow_from: [ann, bob], allow_admin_from: [a
 
 
 def script(outside: Path) -> Script:
-    given = {"command": f"touch '{outside}'", "escalate": "outside", "reason": "It lies there."}
-    note = Call("terminal", given)
+    arguments = {"command": f"touch '{outside}'", "escalate": "outside", "reason": "It lies there."}
+    note = Call("terminal", arguments)
     return Script(
         rules=[
             Rule("note", [Reply("", calls=[note]), Reply("That was it.")]),

@@ -45,8 +45,8 @@ async def test_finished_job_is_reported_in_the_chat(tmp_path: Path) -> None:
         await local.channel.say("thanks")
         await local.wait_for_posts("I began.", "The build is ready.", "You are welcome.")
         await local.wait_until_idle()
-        asked = questions_in(await both.remote_messages())
-        assert [one for one in asked if "job" not in one] == ["build it", "thanks"]
+        questions = questions_in(await both.remote_messages())
+        assert [one for one in questions if "job" not in one] == ["build it", "thanks"]
         assert await local.open_rows() == []
 
 

@@ -30,7 +30,7 @@ SILENT = respond_then_hang(STREAM_HEAD)
 
 
 def texts_of(remote: FakeRemoteGateway) -> list[list[str]]:
-    return [[one["content"] for one in asked.body["messages"]] for asked in remote.asked]
+    return [[one["content"] for one in call.body["messages"]] for call in remote.asked]
 
 
 async def test_chat_is_answered_by_the_remote_gateway(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_chat_is_answered_by_the_remote_gateway(tmp_path: Path) -> None:
         assert await local.open_rows() == []
         session = await session_of(local)
     assert texts_of(remote) == [["Be kind.", "hi"], ["Be kind.", "hi", "Hello.", "there?"]]
-    assert {asked.headers["x-hermes-session-id"] for asked in remote.asked} == {session}
+    assert {call.headers["x-hermes-session-id"] for call in remote.asked} == {session}
 
 
 async def test_refusal_reaches_the_chat_and_the_session_continues(tmp_path: Path) -> None:
@@ -119,8 +119,8 @@ async def test_two_chats_are_answered_concurrently(tmp_path: Path) -> None:
         await local.wait_for_posts("re: two", chat="2")
         await local.wait_until_idle()
         assert await session_of(local, "1") != await session_of(local, "2")
-    assert sorted(asked[-1] for asked in texts_of(remote)) == ["one", "two"]
-    assert len({asked.headers["x-hermes-session-id"] for asked in remote.asked}) == 2
+    assert sorted(call[-1] for call in texts_of(remote)) == ["one", "two"]
+    assert len({call.headers["x-hermes-session-id"] for call in remote.asked}) == 2
 
 
 async def test_question_is_repeated_after_a_crash(tmp_path: Path) -> None:
@@ -138,8 +138,10 @@ async def test_question_is_repeated_after_a_crash(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def opened(path: Path, **env: str) -> AsyncGenerator[App]:
-    given = Env({"HOME": str(path), "PATH": "/bin", **env})
-    async with open_app(Home(root=path, path=path), given, AppOptions(workspace=str(path))) as app:
+    variables = Env({"HOME": str(path), "PATH": "/bin", **env})
+    async with open_app(
+        Home(root=path, path=path), variables, AppOptions(workspace=str(path))
+    ) as app:
         yield app
 
 

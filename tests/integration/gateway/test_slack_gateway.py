@@ -88,14 +88,14 @@ async def test_conversation_with_stream_kill_approval_and_files(tmp_path: Path) 
             await server.acknowledged()
             assert server.sockets.envelopes[envelope].response == {"text": "/stop"}
             files = {"notes.txt": b"the text of the file"}
-            asked = slack.say(chat.direct, "q-2 read it", person=ANN, files=files)
-            await chat.sees("the text of the file", thread=asked)
-            asked = slack.say(chat.direct, f"q-3 use:terminal {args}", person=ANN)
-            question = await chat.sees("It is mine.", thread=asked)
+            message = slack.say(chat.direct, "q-2 read it", person=ANN, files=files)
+            await chat.sees("the text of the file", thread=message)
+            message = slack.say(chat.direct, f"q-3 use:terminal {args}", person=ANN)
+            question = await chat.sees("It is mine.", thread=message)
             instance.kill()
         async with running(spec, server):
             envelope = slack.press(chat.direct, question.id, button(question, "Allow once"), ANN)
-            await chat.sees("re: q-3", thread=asked)
+            await chat.sees("re: q-3", thread=message)
             assert server.sockets.envelopes[envelope].acknowledged
     assert len(chat.posts("re: q-3")) == 1
     assert note.read_text() == "done\n"

@@ -128,13 +128,13 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
         async with serve_platform() as server:
             server.model.on_call = mark_started
             turns = 1 if kind == "no slot is free" else None
-            given = ProfileSettings(
+            settings = ProfileSettings(
                 account="main",
                 url=server.url,
                 env={"MESSAGING_CWD": str(work)},
                 settings={"max_concurrent_sessions": turns, **servers_of(kind, work)},
             )
-            write_profile(home, given)
+            write_profile(home, settings)
             async with profile_gateway(home, prepare) as service, guard_loop():
                 yield HangHarness(server, service.gateway, started)
 
@@ -272,9 +272,9 @@ async def test_stop_ends_it(tmp_path: Path, kind: str) -> None:
     before = children()
     with anyio.fail_after(TIMEOUT):
         reply, free = await stop_it(tmp_path, kind)
-        # A process that was told to end may still be exiting.
+        # A process that was asked to end may still be exiting.
         await until(lambda: children() <= before)
-    sys.stdout.write(f"{kind}: told after {reply:.3f} s, free after {free:.3f} s\n")
+    sys.stdout.write(f"{kind}: answered after {reply:.3f} s, free after {free:.3f} s\n")
 
 
 @pytest.mark.soak
@@ -286,7 +286,7 @@ async def test_stop_ends_it_in_time(
     took = [await stop_it(tmp_path / str(number), kind) for number in range(20)]
     reply, free = (sorted(times) for times in zip(*took, strict=True))
     numbers = (
-        f"{kind}: 20 times, told after {median(reply):.3f} s ({reply[-1]:.3f} s at most), "
+        f"{kind}: 20 times, answered after {median(reply):.3f} s ({reply[-1]:.3f} s at most), "
         f"free after {median(free):.3f} s ({free[-1]:.3f} s at most)"
     )
     prove(numbers)

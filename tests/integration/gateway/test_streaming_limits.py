@@ -100,9 +100,9 @@ async def test_fifty_growing_answers_stay_within_the_limits(
         harness.planner.model = ScriptedModel(*scripts, clock=clock)
         places = [await chats.ask(number) for number in range(CHATS)]
         await clock.advance(PIECES * STEP - 0.7)
-        asked = await chats.ask(CHATS)
+        question = await chats.ask(CHATS)
         await clock.advance(0.0)
-        assert texts(chats, asked) == ["Yes."]
+        assert texts(chats, question) == ["Yes."]
         await clock.advance(0.7)
         assert [to for to in places if not is_growing(chats, to)] == []
         await clock.advance(seconds)

@@ -45,7 +45,7 @@ from support.cli_process import (
 from support.ipc_server import SERVER_SCRIPT, IpcServerProcess, ipc_server_process
 
 HANG = Fault("hang", after=3)
-TREE = "exec 9> told; echo up >&9; sleep 1000"
+TREE = "exec 9> ready; echo up >&9; sleep 1000"
 SCRIPT = Script(
     rules=[
         Rule("hang", [Reply("first words and then silence", fault=HANG, chunk=6)]),
@@ -253,7 +253,7 @@ def test_ctrl_c_interrupts_the_turn_in_the_gateway(
 def test_killed_client_cancels_its_turn(
     hermes: HermesCli, server: IpcServerProcess, model: FakeModelProcess
 ) -> None:
-    fifo = Fifo(hermes.work / "told")
+    fifo = Fifo(hermes.work / "ready")
     with hermes.running("-q", "long job KILLED") as running:
         fifo.lines()
         running.send_signal(signal.SIGKILL)

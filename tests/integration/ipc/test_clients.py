@@ -119,8 +119,8 @@ def open_client(kind: str, hermes: HermesCli) -> Opener:
     env = Env(hermes.env)
     home = resolve_home(env)
 
-    def open_one(**given: object) -> AbstractContextManager[AgentClient]:
-        start = ConversationOptions(cwd=str(hermes.work), **given)
+    def open_one(**options: object) -> AbstractContextManager[AgentClient]:
+        start = ConversationOptions(cwd=str(hermes.work), **options)
         return (
             open_in_process(home, env, start)
             if kind == "here"
@@ -350,8 +350,8 @@ def test_steering_message_is_read_by_the_turn(
         assert client.submit(user_input("wait for it"), collector) is Outcome.DONE
     (hermes.work / "GO").unlink()
     assert steered.is_set()
-    heard = [one.message.id for one in collector.events if isinstance(one, MessageAdded)]
-    assert "msg_steer" in heard
+    ids = [one.message.id for one in collector.events if isinstance(one, MessageAdded)]
+    assert "msg_steer" in ids
     assert model.requests("STEERED")
     assert not is_queued(hermes, "msg_steer")
 
@@ -460,7 +460,7 @@ def test_requested_model_stays_with_the_session(
 def test_person_sees_why_the_gateway_is_not_used(
     kind: str, hermes: HermesCli, tmp_path: Path, model: FakeModelProcess
 ) -> None:
-    """Only a person is told: a program gets the same answer and has no use for the reason."""
+    """Only people see the notice: a program gets the same answer and has no use for the reason."""
     env = Env(hermes.env | {"LANG": "de_DE.UTF-8"})
     home = resolve_home(env)
     with meet_somebody(home, env, ConversationOptions(cwd=str(hermes.work), person=True)) as client:

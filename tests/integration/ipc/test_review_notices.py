@@ -52,14 +52,14 @@ def test_review_notice_needs_no_turn_and_can_be_undone(
         events: list[Event] = []
         assert client.submit(UserInput((Text("Be brief."),)), events.append) is Outcome.DONE
         wait_for_news(client)
-        asked = len(model.requests())
+        count = len(model.requests())
         notices: list[Event] = []
         assert client.submit(UserInput(()), notices.append) is Outcome.DONE
         notice, end = notices
         assert isinstance(notice, Notice)
         assert "prefers short answers" in notice.text
         assert isinstance(end, RunEnded)
-        assert len(model.requests()) == asked
+        assert len(model.requests()) == count
         assert not client.has_news()
         file = resolve_home(Env(hermes.env)).path / "memories/USER.md"
         assert file.read_text() == "prefers short answers"

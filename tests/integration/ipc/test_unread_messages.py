@@ -34,8 +34,8 @@ def test_unread_message_is_read_once(
         start = ConversationOptions(cwd=str(hermes.work), resume=session, unheard=resent)
         with open_in_process(home, env, start) as client:
             client.submit(UserInput((Text("second"),)), lambda event: None)
-        asked = model.requests("second")
-        assert len([one for one in asked if "LEFT BEHIND" in str(one)]) == expected
+        requests = model.requests("second")
+        assert len([one for one in requests if "LEFT BEHIND" in str(one)]) == expected
 
 
 async def _store_message(path: Path, session: str) -> None:

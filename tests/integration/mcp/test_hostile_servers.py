@@ -69,8 +69,8 @@ async def test_denied_tools_cannot_be_read(tmp_path: Path) -> None:
 async def assert_still_asked(here: McpHarness, root: Path) -> None:
     """The tool acts, so it needs an approval, whatever the server says now."""
     assert (await here.plan()).tools["mcp__play__act"].spec.effect is Effect.OUTSIDE
-    [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
-    assert (refused.failed, asked, lines(root / "calls")) == (True, 1, [])
+    [refused], questions = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
+    assert (refused.failed, questions, lines(root / "calls")) == (True, 1, [])
 
 
 async def test_acting_tool_never_becomes_a_reader(tmp_path: Path) -> None:
@@ -89,8 +89,10 @@ async def test_acting_tool_never_becomes_a_reader(tmp_path: Path) -> None:
         await assert_still_asked(here, tmp_path)
         # The owner may allow it, like any other tool.
         await here.call_with_answers(ApprovalChoice.ALWAYS, ("mcp__play__act", {}))
-        [done], asked = await here.call_with_answers(ApprovalChoice.DENY, ("mcp__play__act", {}))
-        assert (done.failed, asked, len(lines(tmp_path / "calls"))) == (False, 0, 2)
+        [done], questions = await here.call_with_answers(
+            ApprovalChoice.DENY, ("mcp__play__act", {})
+        )
+        assert (done.failed, questions, len(lines(tmp_path / "calls"))) == (False, 0, 2)
 
 
 async def test_progress_is_rate_limited(tmp_path: Path) -> None:

@@ -123,27 +123,27 @@ async def test_server_with_sse_transport(tmp_path: Path) -> None:
 async def test_acting_tool_needs_approval(tmp_path: Path, shared: Shared) -> None:
     note, notes = ("mcp__play__note", {"text": "one"}), shared.root / "notes"
     async with mcp_harness(tmp_path, {"play": shared.settings}) as here:
-        [refused], asked = await here.call_with_answers(ApprovalChoice.DENY, note)
-        assert (refused.failed, asked, lines(notes)) == (True, 1, [])
+        [refused], questions = await here.call_with_answers(ApprovalChoice.DENY, note)
+        assert (refused.failed, questions, lines(notes)) == (True, 1, [])
         assert "every call of this tool of the MCP server play" in here.questions[-1]
-        [done], asked = await here.call_with_answers(ApprovalChoice.SESSION, note)
-        assert (text_of(done), asked, lines(notes)) == ("Noted.", 1, ["one"])
+        [done], questions = await here.call_with_answers(ApprovalChoice.SESSION, note)
+        assert (text_of(done), questions, lines(notes)) == ("Noted.", 1, ["one"])
         other = ("mcp__play__note", {"text": "two"})
-        [_], asked = await here.call_with_answers(ApprovalChoice.DENY, other)
-        assert (asked, lines(notes)) == (0, ["one", "two"])
+        [_], questions = await here.call_with_answers(ApprovalChoice.DENY, other)
+        assert (questions, lines(notes)) == (0, ["one", "two"])
         # Untrusted content in the turn: approvals for the session no longer count.
-        _, asked = await here.call_with_answers(
+        _, questions = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
-        assert (asked, len(lines(notes))) == (1, 2)
+        assert (questions, len(lines(notes))) == (1, 2)
         # Permanent approvals still do.
         await here.call_with_answers(
             ApprovalChoice.ALWAYS, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
-        _, asked = await here.call_with_answers(
+        _, questions = await here.call_with_answers(
             ApprovalChoice.DENY, ("mcp__play__add", {"a": 1, "b": 1}), note
         )
-        assert (asked, len(lines(notes))) == (0, 4)
+        assert (questions, len(lines(notes))) == (0, 4)
         [unasked] = await here.call_tools(("mcp__play__crash", {}), attended=False)
         assert "no one can be asked here" in text_of(unasked)
 

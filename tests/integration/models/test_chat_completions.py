@@ -373,9 +373,9 @@ async def test_request_prefers_the_newest_images_and_names_the_omitted():
     assert await few.urls(shots) == {"a": everything["a"], "b": OMITTED, "c": OMITTED}
     assert blobs.reads == before + 1
     wire = ChatWire(ServedModel(model="m", provider="p", window=1))
-    told = wire.body(ModelRequest("", [User("u", tuple(shots))]), await few.urls(shots))
-    assert told.count(b"base64") == 2
-    assert b"[the image b.png is left out here: newer images take up the available space]" in told
+    body = wire.body(ModelRequest("", [User("u", tuple(shots))]), await few.urls(shots))
+    assert body.count(b"base64") == 2
+    assert b"[the image b.png is left out here: newer images take up the available space]" in body
 
 
 async def test_damaged_image_does_not_fail_the_request(tmp_path: Path):

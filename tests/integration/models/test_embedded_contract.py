@@ -158,8 +158,8 @@ class TestChoosing(ModelContract):
         return ChoosingRig()
 
 
-@pytest.mark.parametrize(("failed", "asked"), [(False, 2), (True, 1)])
-async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
+@pytest.mark.parametrize(("failed", "requests"), [(False, 2), (True, 1)])
+async def test_repeated_call_is_replaced(failed: bool, requests: int) -> None:
     look = ScriptedAnswer(calls=(("call_9", "look", '{"at": "x"}'),), stop=Stop.TOOLS)
     rig = ChoosingRig()
     history = [
@@ -169,7 +169,7 @@ async def test_repeated_call_is_replaced(failed: bool, asked: int) -> None:
     ]
     async with rig.playing(look, ScriptedAnswer(text=("It is blue.",))) as model:
         record = await read_stream(model, ModelRequest("", history))
-    assert len(rig.server.requests) == asked
+    assert len(rig.server.requests) == requests
     assert record.answer.text == ("" if failed else "It is blue.")
     assert [call.name for call in record.answer.calls] == (["look"] if failed else [])
 

@@ -38,9 +38,9 @@ async def test_cooldown_outlives_the_process(tmp_path: Path, named: str):
     async with serve_provider(AnthropicDialect(), Script(replies=[bad, bad])) as server:
         for _ in range(2):
             cli = selector(tmp_path, server.url, "anthropic_messages")
-            heard = await read_stream(await cli.find())
+            received = await read_stream(await cli.find())
             await cli.aclose()
-            assert heard.answer.text
+            assert received.answer.text
     used = [one.headers["x-api-key"] for one in server.requests]
     assert used == ["k0", "k1", "k2", "k2"]
 

@@ -103,10 +103,10 @@ async def test_rules_script_a_turn_with_tools():
             answer = await client.chat.completions.create(model="m", messages=messages)
             return answer.choices[0].message
 
-        asked = {"role": "user", "content": [{"type": "text", "text": "the weather?"}]}
-        call = await say(asked)
+        question = {"role": "user", "content": [{"type": "text", "text": "the weather?"}]}
+        call = await say(question)
         result = {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "rain"}
-        last = await say(asked, call.model_dump(exclude_none=True), result)
+        last = await say(question, call.model_dump(exclude_none=True), result)
         other = await say({"role": "user", "content": "hello"})
     assert last.content == "It rains."
     assert other.content == "Hello from the mock model."
@@ -170,7 +170,7 @@ def test_invalid_script_is_reported(text: str | None, tmp_path: Path):
         script.write_text(text)
     argv = [sys.executable, "-m", "hermes.testing.fake_openai", "--script", str(script)]
     with Popen(argv, stderr=PIPE, text=True) as process:
-        _, told = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert "script.json" in told
-    assert "Traceback" not in told
+    assert "script.json" in stderr
+    assert "Traceback" not in stderr

@@ -113,9 +113,9 @@ async def test_login_stores_a_credential(file: AuthFile):
     clock = FakeClock(auto=True)
     broker = OAuthClient(file, clock)
     async with login_server("authorization_pending", "slow_down") as one:
-        asked = await broker.begin(one.login)
-        assert asked.user_code == "ABCD-EFGH"
-        made = await broker.save("nous", await broker.wait_for_approval(one.login, asked))
+        login = await broker.begin(one.login)
+        assert login.user_code == "ABCD-EFGH"
+        made = await broker.save("nous", await broker.wait_for_approval(one.login, login))
     assert clock.slept == [2, 2, 7]
     (kept,) = file.credentials("nous")
     assert kept == made

@@ -156,9 +156,9 @@ async def test_hermes_server_stores_responses(tmp_path: Path):
             messages.append((await read_stream(model, ModelRequest("", list(messages)))).answer)
             messages.append(User("u2", (Text("which word?"),)))
             assert (await read_stream(model, ModelRequest("", list(messages)))).answer.text
-        asked = far.model_server.requests[-1].body.decode()
-    assert asked.count("the word is swordfish") == 1
-    assert asked.count("which word?") == 1
+        body = far.model_server.requests[-1].body.decode()
+    assert body.count("the word is swordfish") == 1
+    assert body.count("which word?") == 1
 
 
 SETTINGS = """
@@ -189,8 +189,8 @@ async def test_setting_enables_stored_responses(tmp_path: Path):
             # The first turn fixes the session's model.
             for text in ("hello", "go", "and again"):
                 assert (await collect(app, [Text(text)])).text
-    asked = [one for one in server.requests if one.path.endswith("/responses")]
-    assert all(one.json["store"] is True for one in asked)
-    assert previous(asked) == [None, None, "resp_mock2", "resp_mock3"]
-    assert "and again" in asked[-1].body.decode()
-    assert '"go"' not in asked[-1].body.decode()
+    requests = [one for one in server.requests if one.path.endswith("/responses")]
+    assert all(one.json["store"] is True for one in requests)
+    assert previous(requests) == [None, None, "resp_mock2", "resp_mock3"]
+    assert "and again" in requests[-1].body.decode()
+    assert '"go"' not in requests[-1].body.decode()

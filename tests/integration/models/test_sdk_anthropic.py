@@ -133,11 +133,11 @@ REPLIES = [
 
 def matches_sdk(ours: Assistant, theirs: Message) -> bool:
     blocks = [_block(part) for part in ours.parts]
-    said = [block.model_dump(exclude_none=True) for block in theirs.content]
+    messages = [block.model_dump(exclude_none=True) for block in theirs.content]
     wanted = [
         {name: block[name] for name in ("type", "text", "thinking", "signature", "name", "input")
          if name in block}
-        for block in said
+        for block in messages
         if block.get("text") != ""
     ]  # fmt: skip
     assert blocks == wanted

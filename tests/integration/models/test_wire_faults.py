@@ -93,8 +93,8 @@ async def test_rate_limit_has_a_retry_delay(any_wire: tuple[Dialect, MakeWire]):
 
 
 def recorded(wire: tuple[Dialect, MakeWire], reply: Reply) -> bytes:
-    asked = RecordedRequest("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
-    return b"".join(wire[0].frames(reply, asked, 1))
+    request = RecordedRequest("POST", "/v1/models/m:streamGenerateContent", {}, b'{"model":"m"}')
+    return b"".join(wire[0].frames(reply, request, 1))
 
 
 RICH = Reply(

@@ -89,8 +89,8 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
         assert list(await one.store.open_intents("s1")) == []
         assert list(await one.store.maintenance.integrity()) == []
     # Every word of the person is there once, in order.
-    asked = [text_of(m) for m in rows if isinstance(m, User)]
-    assert asked == ["do it", "and?", "more?"]
+    question = [text_of(m) for m in rows if isinstance(m, User)]
+    assert question == ["do it", "and?", "more?"]
     # Nothing was run again, and at most once at all.
     assert [tool.asked for tool in tools] == [[], [], []]
     assert effects(tmp_path) == before <= 1
@@ -100,9 +100,13 @@ async def check_going_on(tmp_path: Path, place: str) -> None:
     assert sorted(results) == sorted(calls)
     assert sum(isinstance(m, Result) for m in rows) == len(calls)
     if act := results.get("call_act"):
-        told = text_of(act)
-        assert told == "acted" or "outcome is unknown" in told or "Nothing was changed" in told
-        assert before == 0 or "Nothing was changed" not in told
+        outcome = text_of(act)
+        assert (
+            outcome == "acted"
+            or "outcome is unknown" in outcome
+            or "Nothing was changed" in outcome
+        )
+        assert before == 0 or "Nothing was changed" not in outcome
     for request in one.model.requests:
         check_request(request.messages)
 
@@ -126,10 +130,10 @@ async def test_effect_with_unknown_outcome_is_reported_as_such(tmp_path: Path) -
         (begun,) = await one.store.open_intents("s1")
         assert (begun.call, begun.tool) == ("call_act", "act")
         await one.submit("and?")
-    told = {m.call: text_of(m) for m in one.model.requests[0].messages if isinstance(m, Result)}
-    assert told["call_look"] == "seen"
-    assert "outcome is unknown" in told["call_act"]
-    assert "Nothing was changed" in told["call_peek"]
+    outcomes = {m.call: text_of(m) for m in one.model.requests[0].messages if isinstance(m, Result)}
+    assert outcomes["call_look"] == "seen"
+    assert "outcome is unknown" in outcomes["call_act"]
+    assert "Nothing was changed" in outcomes["call_peek"]
 
 
 async def test_two_processes_do_not_run_the_same_session(tmp_path: Path) -> None:
@@ -148,8 +152,8 @@ async def test_two_processes_do_not_run_the_same_session(tmp_path: Path) -> None
             child.kill()
             await anyio.to_thread.run_sync(child.wait)
             assert await one.submit("now me") is Outcome.DONE
-            asked = [m for m in one.model.requests[0].messages if isinstance(m, User)]
-            assert [text_of(m) for m in asked] == ["do it", "now me"]
+            questions = [m for m in one.model.requests[0].messages if isinstance(m, User)]
+            assert [text_of(m) for m in questions] == ["do it", "now me"]
     finally:
         child.kill()
         await anyio.to_thread.run_sync(child.wait)

@@ -57,9 +57,9 @@ async def test_three_hundred_turns(tmp_path: Path) -> None:
         assert harness.model.summaries == times
         check_prefixes(harness)
         for request in harness.model.asked[pinned_from:]:
-            said = request_text(request)
-            assert all(text in said for text in PINS)
-            assert TASK in said
+            prompt = request_text(request)
+            assert all(text in prompt for text in PINS)
+            assert TASK in prompt
         await check_ledger(harness)
         assert await harness.store.archive_for(OWNER).search('"star 17"')
         session = harness.conversation.session.id

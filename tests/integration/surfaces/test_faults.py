@@ -87,5 +87,5 @@ def test_message_has_one_cause_and_one_next_step(
         assert {name: after.get(name) for name in before} == before
     if surface in {Surface.PROMPT, Surface.PLAIN} and scenario.moment is FaultMoment.TURN:
         # Messages are stored although there is no answer; without a model they are not.
-        asked = [one.name for one in scenario.faults if one.exit_code == 1 and scenario.kept]
-        assert sorted(fault_home.questions()) == sorted(asked)
+        names = [one.name for one in scenario.faults if one.exit_code == 1 and scenario.kept]
+        assert sorted(fault_home.questions()) == sorted(names)

@@ -60,10 +60,10 @@ SCRIPT = Script(
 )
 
 
-def _peak(hermes: HermesCli, asked: str) -> int:
+def _peak(hermes: HermesCli, question: str) -> int:
     """Peak memory of the program in kilobytes."""
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED, "-z", asked],
+        [sys.executable, "-c", WATCHED, "-z", question],
         cwd=hermes.work,
         env=hermes.env,
         stdin=subprocess.DEVNULL,

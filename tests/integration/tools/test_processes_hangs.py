@@ -114,7 +114,7 @@ async def test_shutdown_ends_all_hanging_processes(tmp_path: Path) -> None:
             for number, (kind, command) in enumerate(HANGS.items()):
                 folder = tmp_path / "work" / str(number)
                 folder.mkdir()
-                given = {"command": command, "workdir": str(folder), "pty": pty(kind)}
-                await one.use("terminal", background=True, **given)
+                options = {"command": command, "workdir": str(folder), "pty": pty(kind)}
+                await one.use("terminal", background=True, **options)
             assert len(one.processes()) >= len(HANGS)
         assert one.processes() == []

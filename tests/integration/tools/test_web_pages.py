@@ -119,8 +119,8 @@ async def test_redirect_to_internal_address_is_refused() -> None:
         }
         async with served(**targets) as outer:
             for name in targets:
-                said = await refused(PageReader(allow_internal=True), f"{outer}/{name}")
-                assert "inside this machine" in said or "not the URL of a web page" in said
+                refusal = await refused(PageReader(allow_internal=True), f"{outer}/{name}")
+                assert "inside this machine" in refusal or "not the URL of a web page" in refusal
 
 
 async def test_private_urls_setting_allows_internal_redirects_but_not_metadata() -> None:
@@ -144,8 +144,8 @@ async def test_host_is_resolved_once_per_page() -> None:
         port = int(inner.rpartition(":")[2])
         async with served(("127.0.0.2", port), start=to("/page")):
             turning = PageReader(allow_internal=True, lookup=Lookup(["127.0.0.2"], ["127.0.0.1"]))
-            said = await refused(turning, f"http://turning.example:{port}/start")
-            assert "answered 404" in said
+            refusal = await refused(turning, f"http://turning.example:{port}/start")
+            assert "answered 404" in refusal
 
 
 async def test_private_addresses_of_a_public_name_are_ignored() -> None:
@@ -165,10 +165,10 @@ async def test_internal_address_is_refused_for_remote_users() -> None:
             assert "inside this machine" in await refused(
                 PageReader(allow_internal=False), address
             ), host
-        said = await refused(
+        refusal = await refused(
             PageReader(allow_internal=False), f"{url.replace('//', '//me:word@')}/page"
         )
-        assert "not the URL of a web page" in said
+        assert "not the URL of a web page" in refusal
 
 
 async def test_oversized_slow_or_binary_page_is_refused_with_a_reason() -> None:
@@ -228,10 +228,10 @@ async def test_unknown_charsets_and_control_characters_are_neutralized() -> None
         "hidden": as_sent(b"<p>a&#27;[2J&#x202e;c", "text/html"),
     }
     async with served(**answers) as url:
-        said = {
+        texts = {
             name: await PageReader(allow_internal=True).read(f"{url}/{name}") for name in answers
         }
-    assert said == {
+    assert texts == {
         "puny": "egg-plant",
         "seven": "+AGE-",
         "wide": "Kaffee",
@@ -282,11 +282,11 @@ async def test_page_attachment_counts_as_untrusted(tmp_path: Path) -> None:
                     allow_internal=True,
                 )
             )
-            asked = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
-            parts = await references.expand([Text(asked)], scope)
+            prompt = f"Sum up @url:{url}/page and @file:notes.md and @url:{url}/none please."
+            parts = await references.expand([Text(prompt)], scope)
     question = User("u", parts)
     files, pages = attachments_of(question)
-    assert (typed_text(question), files.untrusted, pages.untrusted) == (asked, False, True)
+    assert (typed_text(question), files.untrusted, pages.untrusted) == (prompt, False, True)
     assert "old harbour" in files.text
     assert "not attached: the server answered 404" in files.text
     assert "leaves at noon" in pages.text

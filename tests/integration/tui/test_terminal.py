@@ -78,8 +78,8 @@ def test_conversation_with_approval_is_resumed(hermes: HermesCli) -> None:
         # A key of before may still be on its way to the question.
         for _ in range(10):
             child.send("\x1b[200~\x1b[201~\x15\x15/quit\r")
-            told = ["Resume: hermes -r", pexpect.TIMEOUT]
-            if child.expect_exact(told, timeout=5) == 0:
+            expected = ["Resume: hermes -r", pexpect.TIMEOUT]
+            if child.expect_exact(expected, timeout=5) == 0:
                 break
         assert "> delete it" in child.before
         assert ended(child) == 0

@@ -65,8 +65,8 @@ x = 1
 async def give(page: Page, kind: str, *files: tuple[str, str, bytes]) -> None:
     """Drop or paste files into the page, and wait until they are attached."""
     before = await page.run("document.querySelectorAll('#files li').length")
-    given = [(name, media_type, list(data)) for name, media_type, data in files]
-    await page.run(GIVE % (msgspec.json.encode(given).decode(), kind))
+    parts = [(name, media_type, list(data)) for name, media_type, data in files]
+    await page.run(GIVE % (msgspec.json.encode(parts).decode(), kind))
     await page.wait(f"document.querySelectorAll('#files li').length === {before + len(files)}")
 
 
@@ -268,9 +268,9 @@ async def test_models_of_the_provider_are_listed_once_the_list_is_opened(
         assert await page.run(options) == ["openai/mock-model", "black-model", "green-model"]
         await choose(page, "#model", "green-model")
         await page.wait("document.querySelector('.reply')?.textContent.includes('green-model')")
-        asked = len(web.model.others)
+        count = len(web.model.others)
         await page.run("fetch('/chat/models').then((answer) => answer.json())")
-        assert len(web.model.others) == asked > 0, "the answer is kept"
+        assert len(web.model.others) == count > 0, "the answer is kept"
         assert page.errors == []
 
 

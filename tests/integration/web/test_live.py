@@ -73,19 +73,19 @@ async def test_end_of_a_turn_elsewhere_is_published_with_its_title(tmp_path: Pat
         await conversation.begin_with([User("u1", (Text("water the plants"),))])
         session, leases = conversation.session.id, web.app.store.leases
         feed = web.server.context.profiles["default"].feed
-        generation, told = 0, list[dict[str, object]]()
+        generation, events = 0, list[dict[str, object]]()
         with anyio.fail_after(TIMEOUT):
             generation = await leases.hold(session, "elsewhere", timedelta(minutes=1))
             # The page shows another session, or none.
             async for batch in feed.follow("", feed.position):
-                told += [msgspec.json.decode(one.data) for one in batch if one.kind == "activity"]
-                if len(told) == 1:
+                events += [msgspec.json.decode(one.data) for one in batch if one.kind == "activity"]
+                if len(events) == 1:
                     await leases.release(session, generation)
-                elif told:
+                elif events:
                     break
-        assert told[0] == {"session": session, "running": True}
-        seconds = told[1].pop("seconds")
-        assert told[1] == {"session": session, "running": False, "name": "water the plants"}
+        assert events[0] == {"session": session, "running": True}
+        seconds = events[1].pop("seconds")
+        assert events[1] == {"session": session, "running": False, "name": "water the plants"}
         assert isinstance(seconds, float)
 
 
@@ -96,9 +96,9 @@ async def test_turn_of_this_process_ends_with_its_title(tmp_path: Path):
         terminal = web.app.new_conversation(SessionOptions(source="cli"))
         await terminal.submit([Text("water the plants")], web.ignore)
         async for batch in feed.follow("", start):
-            told = [msgspec.json.decode(one.data) for one in batch if one.kind == "activity"]
+            events = [msgspec.json.decode(one.data) for one in batch if one.kind == "activity"]
             break
-        assert [one.get("name") for one in told] == [None, "water the plants"]
+        assert [one.get("name") for one in events] == [None, "water the plants"]
 
 
 @asynccontextmanager

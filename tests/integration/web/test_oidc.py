@@ -29,8 +29,8 @@ async def provider_and_client(
     path: Path, **settings: Any
 ) -> AsyncGenerator[tuple[OidcProvider, Client]]:
     async with oidc_provider() as provider:
-        given = {"allowed_emails": frozenset({"me@example.org"})} | settings
-        oidc = OidcSettings(issuer=provider.url, client_id=CLIENT, **given)
+        options = {"allowed_emails": frozenset({"me@example.org"})} | settings
+        oidc = OidcSettings(issuer=provider.url, client_id=CLIENT, **options)
         async with web_client(path, oidc=oidc) as one:
             yield provider, one
 
@@ -199,9 +199,9 @@ async def test_user_of_the_provider_cannot_add_a_passkey(tmp_path: Path):
         opened = one.web.logins.open_session("t", "127.0.0.1", Proof("oidc", "me@example.org"))
         one.cookie = {f"hermes_{one.web.server.port}": opened.token}
         one.csrf = opened.csrf
-        status, said = await one.post("/passkeys/options", {})
+        status, reply = await one.post("/passkeys/options", {})
         assert status == 400
-        assert "Log in with a link" in said
+        assert "Log in with a link" in reply
 
 
 async def test_members_of_a_group_and_named_subjects_are_let_in(tmp_path: Path):

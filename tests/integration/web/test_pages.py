@@ -72,19 +72,19 @@ async def test_proposals_are_diffs_and_can_be_edited_before_approval(browser: st
     async with web_harness(tmp_path) as web, open_window(browser) as window:
         learning = web.app.learning
         await learning.memory_store.change(remember("First."))
-        asked = await learning.memory_store.propose(remember("Sceond.", Author.REVIEW))
+        proposal = await learning.memory_store.propose(remember("Sceond.", Author.REVIEW))
         approved = await learning.memory_store.propose(remember("Third.", Author.REVIEW))
         await learning.skill_editor.create("tea", SKILL, "", AGENT)
         patch = SkillRequest("patch", "tea", old_string="**water**", new_string="**milk**")
         refused = await propose_request(learning.skill_editor, patch, AGENT)
         page = await window.page()
         await web.log_in(page, "/learning")
-        assert "+Sceond." in await page.text(f"#{asked.id} .diff")
+        assert "+Sceond." in await page.text(f"#{proposal.id} .diff")
         assert "+Boil **milk**." in await page.text(f"#{refused.id} .diff")
-        await press(page, f"#{asked.id} summary")
-        await fill(page, f"#{asked.id} textarea", "Second.")
-        await press(page, f"#{asked.id} [type=submit]")
-        await page.wait(f"!document.getElementById('{asked.id}')")
+        await press(page, f"#{proposal.id} summary")
+        await fill(page, f"#{proposal.id} textarea", "Second.")
+        await press(page, f"#{proposal.id} [type=submit]")
+        await page.wait(f"!document.getElementById('{proposal.id}')")
         await press(page, f"#{approved.id} .row [data-url$=accept]")
         await page.wait(f"!document.getElementById('{approved.id}')")
         await press(page, f"#{refused.id} .row [data-url$=reject]")
@@ -125,14 +125,14 @@ async def test_person_is_paired_made_owner_and_removed(browser: str, tmp_path: P
     async with web_harness(tmp_path, config=config) as web, open_window(browser) as window:
         (tmp_path / ".env").write_text("BOSS=1001\n")
         pairing = Pairing(web.app.home.pairing, web.app.clock)
-        asked = pairing.request("telegram", "2003", "Noor")
-        assert isinstance(asked, PairingCode)
+        request = pairing.request("telegram", "2003", "Noor")
+        assert isinstance(request, PairingCode)
         page = await window.page()
         await web.log_in(page, "/settings/people")
         await fill(page, "[name=code]", "AAAA2222")
         await press(page, ".inline [type=submit]")
         await page.wait("document.querySelector('#toasts .error')")
-        await fill(page, "[name=code]", asked.code.lower())
+        await fill(page, "[name=code]", request.code.lower())
         await press(page, ".inline [type=submit]")
         person = "[...document.querySelectorAll('.cards > li')].find(e => e.matches('li') && "
         await page.wait(f"{person} e.textContent.includes('Noor') && e.querySelector('button'))")
@@ -198,12 +198,12 @@ async def test_stored_secret_is_not_sent_to_another_address(tmp_path: Path):
             "MATTERMOST_TOKEN=stored\nMATTERMOST_URL=http://127.0.0.1:9\n"
         )
         moved = {"MATTERMOST_URL": "http://127.0.0.1:10"}
-        status, said = await one.post("/settings/channels/mattermost", moved)
-        assert (status, "missing" in said) == (400, True), said
-        status, said = await one.post(
+        status, reply = await one.post("/settings/channels/mattermost", moved)
+        assert (status, "missing" in reply) == (400, True), reply
+        status, reply = await one.post(
             "/settings/channels/mattermost", {"MATTERMOST_URL": "http://127.0.0.1:9"}
         )
-        assert "missing" not in said, "the stored token is used at its own address"
+        assert "missing" not in reply, "the stored token is used at its own address"
 
 
 async def test_masked_key_of_a_room_stays_as_it_is_stored(tmp_path: Path):
@@ -214,26 +214,26 @@ async def test_masked_key_of_a_room_stays_as_it_is_stored(tmp_path: Path):
         async with web_client(tmp_path, config=config) as one:
             (tmp_path / ".env").write_text(stored)
             path = "/settings/channels/irc"
-            status, said = await one.post(path, {**answers, "IRC_SERVER": "127.0.0.1"})
-            assert status == 200, said
+            status, reply = await one.post(path, {**answers, "IRC_SERVER": "127.0.0.1"})
+            assert status == 200, reply
             assert "'#open,#closed room-key'" in (tmp_path / ".env").read_text()
             for moved in (
                 {**answers, "IRC_SERVER": "localhost"},
                 {**answers, "IRC_SERVER": "127.0.0.1", "IRC_CHANNEL": "#other [redacted]"},
             ):
-                status, said = await one.post(path, moved)
-                assert (status, "masked" in said) == (400, True), said
+                status, reply = await one.post(path, moved)
+                assert (status, "masked" in reply) == (400, True), reply
 
 
 async def test_cleared_answer_is_removed(tmp_path: Path):
     config = "platforms: {irc: {extra: {port: %d, use_tls: false}}}\n"
     async with serve_irc(EmulatedIrc({})) as irc, web_client(tmp_path) as one:
         (tmp_path / "config.yaml").write_text(config % irc.port)
-        given = {"IRC_SERVER": "127.0.0.1", "IRC_NICKNAME": "hermes", "IRC_CHANNEL": "#tea"}
-        assert (await one.post("/settings/channels/irc", given))[0] == 200
+        arguments = {"IRC_SERVER": "127.0.0.1", "IRC_NICKNAME": "hermes", "IRC_CHANNEL": "#tea"}
+        assert (await one.post("/settings/channels/irc", arguments))[0] == 200
         assert "IRC_CHANNEL=#tea" in (tmp_path / ".env").read_text().replace("'", "")
-        status, said = await one.post("/settings/channels/irc", {**given, "IRC_CHANNEL": ""})
-        assert status == 200, said
+        status, reply = await one.post("/settings/channels/irc", {**arguments, "IRC_CHANNEL": ""})
+        assert status == 200, reply
         assert "IRC_CHANNEL" not in (tmp_path / ".env").read_text()
 
 

@@ -99,10 +99,10 @@ class FakeModelServer:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        asked = msgspec.json.decode(body, type=ChatBody)
+        chat = msgspec.json.decode(body, type=ChatBody)
         messages = [
             ModelInput(item.text(), item.role == "tool")
-            for item in asked.messages
+            for item in chat.messages
             if item.role in {"user", "tool"}
         ]
         self.calls += 1
@@ -110,14 +110,14 @@ class FakeModelServer:
         question = last_question(messages)[0]
         self.on_call(ModelCall(account, key, question, body))
         if "hang:" in question:
-            return await self._hang(request, asked.model, question)
+            return await self._hang(request, chat.model, question)
         if "fail:model" in question:
             return web.json_response({"error": {"message": REFUSED}}, status=400)
         reply = _reply(echo_reply(messages))
-        if not asked.stream:
-            whole = completion(reply, asked.model, self.calls)
+        if not chat.stream:
+            whole = completion(reply, chat.model, self.calls)
             return web.Response(body=whole, content_type="application/json")
-        frames = stream_frames(reply, asked.model, self.calls, usage=True)
+        frames = stream_frames(reply, chat.model, self.calls, usage=True)
         return web.Response(body=b"".join([*frames, DONE]), content_type="text/event-stream")
 
     async def _hang(self, request: web.Request, model: str, question: str) -> web.StreamResponse:

@@ -145,10 +145,10 @@ async def _draw_all(
             before = len(transcript.children)
             talk.add(expected.name)
             await talk.run_queued()
-            asked, *messages = (
+            question, *messages = (
                 one.plain for one in transcript.children[before:] if isinstance(one, OnScreen)
             )
-            assert asked == f"> {expected.name}"
+            assert question == f"> {expected.name}"
             found.append(
                 ObservedMessages(
                     expected, [one for one in messages if one not in {"", *PARTIAL_ANSWERS}]

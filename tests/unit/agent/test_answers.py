@@ -9,7 +9,7 @@ from support.turns import assistant_message, tool_call, tool_result, user_messag
 
 
 @cases(
-    ("given", "verdict"),
+    ("answer", "verdict"),
     [
         (assistant_message("done"), AnswerKind.FINAL),
         (assistant_message("done", stop=Stop.TOOLS), AnswerKind.FINAL),
@@ -26,8 +26,8 @@ from support.turns import assistant_message, tool_call, tool_result, user_messag
         (assistant_message(tool_call("look"), stop=Stop.REFUSED), AnswerKind.REFUSED),
     ],
 )
-def test_answers_are_classified(given: Assistant, verdict: AnswerKind) -> None:
-    assert classify_answer(given) is verdict
+def test_answers_are_classified(answer: Assistant, verdict: AnswerKind) -> None:
+    assert classify_answer(answer) is verdict
 
 
 def test_only_a_truncated_answer_has_a_broken_call() -> None:
@@ -40,10 +40,10 @@ def test_only_a_truncated_answer_has_a_broken_call() -> None:
 
 @pytest.mark.parametrize("name", ["empty", "continue", "exhausted"])
 def test_reminders_are_program_messages(name: str) -> None:
-    said = nudge(name)
-    assert said.trust is Trust.PROGRAM
-    assert text_of(said)
-    assert nudge(name).id != said.id
+    reminder = nudge(name)
+    assert reminder.trust is Trust.PROGRAM
+    assert text_of(reminder)
+    assert nudge(name).id != reminder.id
 
 
 HALF = Stop.LENGTH

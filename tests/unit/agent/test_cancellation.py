@@ -110,14 +110,14 @@ class Closing:
 async def test_complete_answer_is_kept_when_cancelled() -> None:
     """Cancelled after the last chunk, while the connection closes: its calls are not run."""
     act, recorder = FakeTool("act", effect=Effect.OUTSIDE), EventRecorder()
-    asked = tool_call("act")
-    model = Closing(assistant_message("All done.", asked, usage=Usage(10, 2)))
+    call = tool_call("act")
+    model = Closing(assistant_message("All done.", call, usage=Usage(10, 2)))
     plan = make_plan(model, act)  # type: ignore[arg-type]
     async with running_turn(plan, recorder) as scope:
         await model.closing.wait()
         scope.cancel()
     assert recorder.texts[:2] == ["hello", "All done."]
-    assert [(r.call, r.failed) for r in recorder.results] == [(asked.id, True)]
+    assert [(r.call, r.failed) for r in recorder.results] == [(call.id, True)]
     assert "Not run" in text_of(recorder.results[0])
     assert act.asked == []
     assert recorder.ended.usage == Usage(10, 2)
@@ -227,10 +227,10 @@ class Stuck(EventRecorder):
 async def test_cancel_during_emit(at: type[Event], skip: int) -> None:
     """Facts are emitted completely; a delta or a start may be lost, the turn still ends once."""
     recorder = Stuck(at, skip)
-    asked = tool_call("act")
+    call = tool_call("act")
     act = FakeTool("act", effect=Effect.OUTSIDE)
     model = ScriptedModel(
-        [TextDelta("I will."), assistant_message("I will.", asked)], [Pause.FOREVER]
+        [TextDelta("I will."), assistant_message("I will.", call)], [Pause.FOREVER]
     )
     async with running_turn(make_plan(model, act), recorder) as scope:
         await recorder.reached.wait()
@@ -327,8 +327,8 @@ class Thinking(NoQuestions):
         return Decision(allowed=True)
 
 
-@pytest.mark.parametrize(("allowed", "told"), [(0, "Not run"), (1, "the outcome is unknown")])
-async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> None:
+@pytest.mark.parametrize(("allowed", "expected"), [(0, "Not run"), (1, "the outcome is unknown")])
+async def test_cancel_while_waiting_for_an_approval(allowed: int, expected: str) -> None:
     """Before the first approval nothing was done; after it, something may have been."""
 
     async def act(args: dict, context: ToolContext) -> str:
@@ -345,7 +345,7 @@ async def test_cancel_while_waiting_for_an_approval(allowed: int, told: str) -> 
     async with running_turn(plan, recorder) as scope:
         await counsel.asked.wait()
         scope.cancel()
-    assert told in text_of(recorder.results[0])
+    assert expected in text_of(recorder.results[0])
 
 
 class AtOnce(NoQuestions):

@@ -92,13 +92,13 @@ async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
 async def test_resumed_turn_keeps_its_untrusted_mark() -> None:
     strange = structs.replace(user_message("go"), trust=Trust.GUEST)
     note = structs.replace(user_message("go on"), trust=Trust.PROGRAM)
-    for past, asked, is_foreign in (
+    for past, question, is_foreign in (
         ([strange, note], [], True),
         ([user_message("go"), note], [], False),
         ([strange, assistant_message("done")], [user_message("something else")], False),
     ):
         runtime = FakeRuntime(replies("Good."))
-        await run_turn(plan_for(runtime, past), asked, EventRecorder())
+        await run_turn(plan_for(runtime, past), question, EventRecorder())
         assert [runtime_request.foreign for runtime_request in runtime.errands] == [is_foreign]
 
 

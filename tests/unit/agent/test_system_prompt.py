@@ -66,13 +66,13 @@ def test_prompt_is_short() -> None:
 
 
 def test_skills_come_early_and_memory_late() -> None:
-    told = facts(
+    prompt_facts = facts(
         extra="Speak Latin.",
         skills=f"{SKILLS_HEADING}\n\nOpen them.",
         project=f"{PROJECT_HEADING}\n\nUse tabs.",
         memory=f"{MEMORY_HEADING}\nMEMORY\n{MEMORY_HEADING}\nThey like tea.",
     )
-    prompt = build_prompt(told)
+    prompt = build_prompt(prompt_facts)
     order = [
         "# How you work",
         "Open them.",
@@ -85,8 +85,8 @@ def test_skills_come_early_and_memory_late() -> None:
     assert places == sorted(places)
     sizes = section_sizes(prompt)
     assert sum(sizes.values()) == len(prompt)
-    assert sizes["skills"] == len(told.skills) + 2
-    assert sizes["project"] == len(told.project) + 2
-    assert sizes["memory"] == len(told.memory) + 2
+    assert sizes["skills"] == len(prompt_facts.skills) + 2
+    assert sizes["project"] == len(prompt_facts.project) + 2
+    assert sizes["memory"] == len(prompt_facts.memory) + 2
     assert section_sizes(build_prompt(FACTS))["skills"] == 0
     assert section_sizes("") == {"system": 0, "skills": 0, "project": 0, "memory": 0}

@@ -177,13 +177,13 @@ async def test_progress_and_shown_text_are_passed_on() -> None:
         await context.progress("half way")
         return ToolOutput((Text("words"), picture), shown="+ a line", failed=True)
 
-    asked = tool_call("draw")
+    call = tool_call("draw")
     _, recorder = await run_scripted_turn(
-        [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("draw", body)]
+        [assistant_message(call)], answer_script("ok"), tools=[FakeTool("draw", body)]
     )
-    assert ToolProgress(asked.id, "half way") in recorder.events
+    assert ToolProgress(call.id, "half way") in recorder.events
     (drawn,) = recorder.results
-    assert drawn == Result(drawn.id, asked.id, (Text("words"), picture), True, "+ a line")
+    assert drawn == Result(drawn.id, call.id, (Text("words"), picture), True, "+ a line")
 
 
 async def test_tool_knows_its_call_and_scope() -> None:
@@ -193,11 +193,11 @@ async def test_tool_knows_its_call_and_scope() -> None:
         seen.append(context)
         return "ok"
 
-    asked = tool_call("look")
+    call = tool_call("look")
     await run_scripted_turn(
-        [assistant_message(asked)], answer_script("ok"), tools=[FakeTool("look", body)]
+        [assistant_message(call)], answer_script("ok"), tools=[FakeTool("look", body)]
     )
-    assert (seen[0].call, seen[0].scope.session) == (asked.id, "s1")
+    assert (seen[0].call, seen[0].scope.session) == (call.id, "s1")
 
 
 async def _forever(args: dict[str, Any], context: ToolContext) -> str:
@@ -359,11 +359,11 @@ async def test_long_names_and_ids_are_cut_and_results_still_match() -> None:
         [assistant_message(*calls)], answer_script("ok"), tools=[look]
     )
     messages = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
-    said = next(message for message in messages if isinstance(message, Assistant))
-    assert [result.call for result in recorder.results] == [made.id for made in said.calls]
-    assert len({made.id for made in said.calls}) == 4
-    assert all(len(made.id) <= 64 and len(made.name) <= 64 for made in said.calls)
+    answer = next(message for message in messages if isinstance(message, Assistant))
+    assert [result.call for result in recorder.results] == [made.id for made in answer.calls]
+    assert len({made.id for made in answer.calls}) == 4
+    assert all(len(made.id) <= 64 and len(made.name) <= 64 for made in answer.calls)
     assert len(text_of(recorder.results[0])) < 200
     assert [result.failed for result in recorder.results] == [True, False, False, False]
     sent = [m.call for m in model.requests[-1].messages if isinstance(m, Result)]
-    assert sent == [made.id for made in said.calls]
+    assert sent == [made.id for made in answer.calls]

@@ -53,13 +53,13 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("written", UNREADABLE)
 async def test_unreadable_proxied_call_is_not_run_and_reported(written: bytes) -> None:
-    asked = ToolCall("c1", PROXY_TOOL, Raw(b'{"name":"look","arguments":%b}' % written))
-    found = unwrap_call(asked, TOOLS)
+    call = ToolCall("c1", PROXY_TOOL, Raw(b'{"name":"look","arguments":%b}' % written))
+    found = unwrap_call(call, TOOLS)
     assert (found.name, bytes(found.args)) == ("look", b"{}")
     assert found.broken
     look = FakeTool("look")
     _, recorder = await run_scripted_turn(
-        [assistant_message(asked)], answer_script("Done."), tools=[look, FakeTool(PROXY_TOOL)]
+        [assistant_message(call)], answer_script("Done."), tools=[look, FakeTool(PROXY_TOOL)]
     )
     assert look.asked == []
     assert not [event for event in recorder.events if isinstance(event, ToolStarted)]
@@ -77,32 +77,32 @@ def test_call_without_a_proxied_call_is_unchanged(written: bytes) -> None:
 
 
 def test_without_the_proxy_tool_nothing_is_unwrapped() -> None:
-    asked = tool_call(PROXY_TOOL, name="look")
-    assert unwrap_call(asked, {"look": FakeTool("look")}) is asked
+    call = tool_call(PROXY_TOOL, name="look")
+    assert unwrap_call(call, {"look": FakeTool("look")}) is call
 
 
 async def test_turn_runs_the_unwrapped_call_and_stores_the_original() -> None:
     act, bridge = FakeTool("act", effect=Effect.OUTSIDE), FakeTool(PROXY_TOOL)
-    asked = tool_call(PROXY_TOOL, name="act", arguments={"at": 1})
+    call = tool_call(PROXY_TOOL, name="act", arguments={"at": 1})
     model, recorder = await run_scripted_turn(
-        [assistant_message(asked)], answer_script("Done."), tools=[act, bridge]
+        [assistant_message(call)], answer_script("Done."), tools=[act, bridge]
     )
     assert act.asked == [{"at": 1}]
     assert bridge.asked == []
     started = [event for event in recorder.events if isinstance(event, ToolStarted)]
     assert [(one.call.id, one.call.name, one.effect) for one in started] == [
-        (asked.id, "act", Effect.OUTSIDE)
+        (call.id, "act", Effect.OUTSIDE)
     ]
-    said = model.requests[1].messages[1]
-    assert isinstance(said, Assistant)
-    assert said.calls == [asked]
+    sent = model.requests[1].messages[1]
+    assert isinstance(sent, Assistant)
+    assert sent.calls == [call]
 
 
 async def test_untrusted_results_are_detected_through_the_proxy() -> None:
-    heard: list[bool] = []
+    flags: list[bool] = []
 
     async def listens(args: dict[str, object], ctx: ToolContext) -> str:
-        heard.append(ctx.foreign)
+        flags.append(ctx.foreign)
         return "heard"
 
     page = FakeTool("page")
@@ -115,5 +115,5 @@ async def test_untrusted_results_are_detected_through_the_proxy() -> None:
         answer_script("Done."),
         tools=tools,
     )
-    assert heard == [False, True]
+    assert flags == [False, True]
     assert all(isinstance(one, Result) and text_of(one) for one in recorder.results)

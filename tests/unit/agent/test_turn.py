@@ -75,8 +75,8 @@ async def test_history_precedes_the_question_and_is_not_emitted_again() -> None:
 async def test_several_questions_are_asked_together() -> None:
     model, recorder = ScriptedModel(answer_script("both")), EventRecorder()
     await run_turn(make_plan(model), [user_message("one"), user_message("two")], recorder)
-    (asked,) = model.requests[0].messages
-    assert text_of(asked) == "one\n\ntwo"
+    (request,) = model.requests[0].messages
+    assert text_of(request) == "one\n\ntwo"
     assert recorder.texts == ["one", "two", "both"]
 
 
@@ -238,12 +238,12 @@ async def test_refusal_ends_the_turn() -> None:
 
 async def test_calls_of_a_refused_answer_are_answered_but_not_run() -> None:
     look = FakeTool("look")
-    asked = tool_call("look")
+    call = tool_call("look")
     _, recorder = await run_scripted_turn(
-        [assistant_message(asked, stop=Stop.REFUSED)], tools=[look]
+        [assistant_message(call, stop=Stop.REFUSED)], tools=[look]
     )
     assert look.asked == []
-    assert [(r.call, r.failed) for r in recorder.results] == [(asked.id, True)]
+    assert [(r.call, r.failed) for r in recorder.results] == [(call.id, True)]
     assert recorder.ended.code == "policy"
 
 
@@ -297,15 +297,15 @@ async def test_refunds_are_limited() -> None:
 
 async def test_summary_that_calls_tools_runs_none() -> None:
     look = FakeTool("look")
-    asked = tool_call("look", at=2)
+    call = tool_call("look", at=2)
     model, recorder = await run_scripted_turn(
         [assistant_message(tool_call("look", at=1))],
-        [assistant_message("More!", asked)],
+        [assistant_message("More!", call)],
         tools=[look],
         steps=1,
     )
     assert look.asked == [{"at": 1}]
-    assert recorder.results[-1].call == asked.id
+    assert recorder.results[-1].call == call.id
     assert recorder.results[-1].failed
     assert len(model.requests) == 2
     assert recorder.ended.outcome is Outcome.EXHAUSTED
@@ -358,11 +358,13 @@ async def test_blank_steering_is_ignored() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize("asked", [[], [user_message(" ")]])
+@pytest.mark.parametrize("question", [[], [user_message(" ")]])
 @pytest.mark.parametrize("past", [[], [user_message("one"), assistant_message("two")]])
-async def test_turn_without_a_question_is_refused(asked: list[User], past: list[Message]) -> None:
+async def test_turn_without_a_question_is_refused(
+    question: list[User], past: list[Message]
+) -> None:
     model, recorder = ScriptedModel(answer_script("What?")), EventRecorder()
-    assert await run_turn(make_plan(model, history=past), asked, recorder) is Outcome.FAILED
+    assert await run_turn(make_plan(model, history=past), question, recorder) is Outcome.FAILED
     assert recorder.ended.code == "usage"
     assert model.requests == []
 

@@ -76,8 +76,8 @@ async def test_blocked_call_is_not_started_and_the_model_reads_why() -> None:
     )
     assert act.asked == []
     assert not [event for event in recorder.events if isinstance(event, ToolStarted)]
-    said = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
-    (result,) = [message for message in said if isinstance(message, Result)]
+    messages = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
+    (result,) = [message for message in messages if isinstance(message, Result)]
     assert result.failed
     assert text_of(result) == "act is forbidden."
     assert guard.notes == [
@@ -161,10 +161,10 @@ async def test_runtime_tool_call_passes_the_hooks() -> None:
 async def test_hook_context_is_added_as_data() -> None:
     guard = Guard(context="It rains.")
     recorder = await run(guard, script=(answer_script("Take an umbrella."),))
-    said = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
-    assert isinstance(said[1], User)
-    assert said[1].trust is Trust.DATA
-    assert text_of(said[1]).endswith("It rains.")
+    messages = [event.message for event in recorder.events if isinstance(event, MessageAdded)]
+    assert isinstance(messages[1], User)
+    assert messages[1].trust is Trust.DATA
+    assert text_of(messages[1]).endswith("It rains.")
 
 
 @pytest.mark.slow

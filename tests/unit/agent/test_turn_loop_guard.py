@@ -180,9 +180,9 @@ def drive(steps: Steps, limits: GuardLimits, most: int) -> tuple[int, list[str],
         taken += 1
         for act in step:
             parts = (Text(act.text), *([Media(act.picture, "image/png")] if act.picture else []))
-            asked = tool_call(act.tool, **act.args)
-            result = Result("m", asked.id, parts, act.failed)
-            texts.append(text_of(guard.observe(asked, act.effect, result, act.took)))
+            call = tool_call(act.tool, **act.args)
+            result = Result("m", call.id, parts, act.failed)
+            texts.append(text_of(guard.observe(call, act.effect, result, act.took)))
         guard.end_step()
         if guard.verdict:
             break
@@ -227,22 +227,22 @@ def test_hints_can_be_disabled() -> None:
 
 def test_hint_keeps_the_original_result() -> None:
     guard = LoopGuard(GuardLimits(warn_same_failure=1))
-    asked = tool_call("read")
+    call = tool_call("read")
     before = Result(
-        "m1", asked.id, (Text("no"), Media("0" * 64, "image/png")), True, "shown", foreign=True
+        "m1", call.id, (Text("no"), Media("0" * 64, "image/png")), True, "shown", foreign=True
     )
-    after = guard.observe(asked, Effect.READ, before)
+    after = guard.observe(call, Effect.READ, before)
     assert after.parts[:2] == before.parts
-    assert (after.id, after.call, after.failed, after.shown) == ("m1", asked.id, True, "shown")
+    assert (after.id, after.call, after.failed, after.shown) == ("m1", call.id, True, "shown")
     assert len(after.parts) == 3
     assert after.foreign
 
 
 def test_verdict_is_the_first_reason() -> None:
     guard = LoopGuard(GuardLimits())
-    asked = tool_call("read", path="a")
+    call = tool_call("read", path="a")
     for _ in range(20):
-        guard.observe(asked, Effect.READ, Result("m", asked.id, (Text("x"),)))
+        guard.observe(call, Effect.READ, Result("m", call.id, (Text("x"),)))
         guard.end_step()
     assert guard.verdict == "the same read call gave the same result 5 times"
 

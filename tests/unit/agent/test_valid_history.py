@@ -162,18 +162,18 @@ def test_longer_history_starts_like_the_shorter_one(
 
 
 def test_result_is_moved_after_its_call() -> None:
-    asked, question, late = tool_call("look"), user_message("and?"), user_message("now")
-    found = tool_result(asked.id)
-    reply = assistant_message(asked)
+    call, question, late = tool_call("look"), user_message("and?"), user_message("now")
+    found = tool_result(call.id)
+    reply = assistant_message(call)
     assert valid_history([question, reply, late, found]) == [question, reply, found, late]
 
 
 def test_missing_result_is_marked_interrupted() -> None:
-    asked = tool_call("look")
-    history = valid_history([user_message(), assistant_message(asked), user_message("go on")])
+    call = tool_call("look")
+    history = valid_history([user_message(), assistant_message(call), user_message("go on")])
     lost = history[2]
     assert isinstance(lost, Result)
-    assert (lost.call, lost.failed, text_of(lost)) == (asked.id, True, INTERRUPTED)
+    assert (lost.call, lost.failed, text_of(lost)) == (call.id, True, INTERRUPTED)
     check_request(history)
 
 
@@ -183,9 +183,9 @@ def test_result_without_a_call_is_dropped() -> None:
 
 
 def test_first_of_two_results_is_used() -> None:
-    asked = tool_call("look")
-    first, second = tool_result(asked.id, "one"), tool_result(asked.id, "two")
-    assert valid_history([user_message(), assistant_message(asked), first, second])[2:] == [first]
+    call = tool_call("look")
+    first, second = tool_result(call.id, "one"), tool_result(call.id, "two")
+    assert valid_history([user_message(), assistant_message(call), first, second])[2:] == [first]
 
 
 def test_repeated_ids_keep_their_own_results() -> None:
@@ -203,8 +203,8 @@ def test_repeated_ids_keep_their_own_results() -> None:
     ]
     repaired = valid_history(history)
     check_request(repaired)
-    told = [text_of(m) for m in repaired if isinstance(m, Result)]
-    assert told == ["one", "two", "three", INTERRUPTED, "five"]
+    results = [text_of(m) for m in repaired if isinstance(m, Result)]
+    assert results == ["one", "two", "three", INTERRUPTED, "five"]
     made = [c.id for m in repaired if isinstance(m, Assistant) for c in m.calls]
     assert made == ["call_0", "call_0_2", "call_0_3", "call_0_4", "call_0_5"]
 
@@ -245,9 +245,9 @@ def test_history_starts_with_a_user_message() -> None:
 
 
 def test_empty_result_gets_a_placeholder() -> None:
-    asked = tool_call("act")
+    call = tool_call("act")
     history = valid_history(
-        [user_message(), assistant_message(asked), Result("m", asked.id, (Text(""),))]
+        [user_message(), assistant_message(call), Result("m", call.id, (Text(""),))]
     )
     assert text_of(history[2]) == NO_OUTPUT
 
@@ -261,8 +261,8 @@ def test_unanswered_calls_are_listed_in_order() -> None:
     one, two, three = tool_call("look"), tool_call("act"), tool_call("look")
     history = [user_message(), assistant_message(one, two, three), tool_result(two.id)]
     assert unanswered_calls(history) == [(one.id, "look"), (three.id, "look")]
-    told = [tool_result(call) for call, _ in unanswered_calls(history)]
-    assert unanswered_calls([*history, *told]) == []
+    results = [tool_result(call) for call, _ in unanswered_calls(history)]
+    assert unanswered_calls([*history, *results]) == []
 
 
 def test_call_with_a_repeated_id_is_unanswered_until_its_own_result() -> None:

@@ -34,8 +34,8 @@ async def planned(app: App, root: Path, effort: str = "") -> Plan:
     return plan
 
 
-def settings(**given: object) -> Config:
-    return msgspec.convert(given, Config)
+def settings(**options: object) -> Config:
+    return msgspec.convert(options, Config)
 
 
 async def test_environment_hint_is_in_the_prompt(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ async def test_environment_hint_is_in_the_prompt(tmp_path: Path) -> None:
 async def test_model_can_have_its_own_effort(
     tmp_path: Path, overrides: str, chosen: str, effort: str
 ) -> None:
-    given = f"agent: {{reasoning_effort: low, reasoning_overrides: {overrides}}}\n"
-    async with open_profile(tmp_path, given) as app:
+    section = f"agent: {{reasoning_effort: low, reasoning_overrides: {overrides}}}\n"
+    async with open_profile(tmp_path, section) as app:
         assert (await planned(app, tmp_path, chosen)).effort == effort
 
 
@@ -67,8 +67,8 @@ async def test_prefill_precedes_every_conversation(tmp_path: Path) -> None:
     (tmp_path / "home" / "first.json").write_text(json.dumps(EXAMPLES))
     home = Home(root=tmp_path / "home", path=tmp_path / "home")
     model, recorder = ScriptedModel(answer_script("Ahoy again!")), EventRecorder()
-    given = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
-    await run_turn(given, [user_message("hello")], recorder)
+    prefilled = msgspec.structs.replace(plan, model=model, prefill=read_prefill(home, "first.json"))
+    await run_turn(prefilled, [user_message("hello")], recorder)
     (request,) = model.requests
     assert [text_of(one) for one in request.messages] == ["Hi", "Ahoy!", "hello"]
     assert [text_of(one) for one in recorder.said] == ["hello", "Ahoy again!"]
@@ -123,21 +123,23 @@ def test_older_summary_model_settings_apply_if_the_slot_is_empty() -> None:
 
 
 def test_flags_set_the_number_of_retries() -> None:
-    given = model_settings(settings(agent={"api_max_retries": 2}))
+    model = model_settings(settings(agent={"api_max_retries": 2}))
     env = {"OPENAI_API_KEY": "k"}.get
-    assert resolve_models(given, env, ModelOverrides(model="m", provider="openai")).tries == 2
+    assert resolve_models(model, env, ModelOverrides(model="m", provider="openai")).tries == 2
     assert (
-        resolve_models(given, env, ModelOverrides(model="m", provider="openai", tries=7)).tries == 7
+        resolve_models(model, env, ModelOverrides(model="m", provider="openai", tries=7)).tries == 7
     )
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("auto", True), ("native", True), ("text", False)])
 def test_images_are_sent_or_named_as_configured(mode: str, shown: bool) -> None:
     own = {"name": "own", "base_url": "http://127.0.0.1:1/v1", "model": "m"}
-    given = model_settings(settings(agent={"image_input_mode": mode}, custom_providers=[own]))
+    arguments = model_settings(settings(agent={"image_input_mode": mode}, custom_providers=[own]))
     env = {"OPENAI_API_KEY": "k"}.get
     for provider, model in (("openai", "gpt-4o"), ("own", "m")):
-        target = resolve_models(given, env, ModelOverrides(model=model, provider=provider)).primary
+        target = resolve_models(
+            arguments, env, ModelOverrides(model=model, provider=provider)
+        ).primary
         assert target.profile.images is shown
 
 
@@ -145,8 +147,8 @@ def test_model_without_vision_gets_images_only_if_configured() -> None:
     env = {"DEEPSEEK_API_KEY": "k"}.get
     blind = ModelOverrides(model="deepseek-chat", provider="deepseek")
     for mode, shown in (("auto", False), ("native", True)):
-        given = model_settings(settings(agent={"image_input_mode": mode}))
-        assert resolve_models(given, env, blind).primary.profile.images is shown
+        model = model_settings(settings(agent={"image_input_mode": mode}))
+        assert resolve_models(model, env, blind).primary.profile.images is shown
 
 
 @cases(
@@ -162,9 +164,9 @@ def test_model_without_vision_gets_images_only_if_configured() -> None:
 def test_service_tier_is_sent_where_supported(
     tier: str, provider: str, sent: dict[str, str]
 ) -> None:
-    given = model_settings(settings(agent={"service_tier": tier}))
+    model = model_settings(settings(agent={"service_tier": tier}))
     env = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}.get
     assert (
-        resolve_models(given, env, ModelOverrides(model="m", provider=provider)).primary.extra
+        resolve_models(model, env, ModelOverrides(model="m", provider=provider)).primary.extra
         == sent
     )

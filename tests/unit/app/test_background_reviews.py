@@ -132,8 +132,8 @@ async def test_duplicates_are_proposed_for_removal(tmp_path: Path) -> None:
         records[name] = {"created_by": "agent", "created_at": datetime.now(UTC).isoformat()}
     (home / "skills/.usage.json").write_bytes(msgspec.json.encode(records))
     (home / "memories").mkdir()
-    said = "likes green tea in the morning"
-    (home / "memories/USER.md").write_text(f"{said}\n§\n{said}, without sugar")
+    entry = "likes green tea in the morning"
+    (home / "memories/USER.md").write_text(f"{entry}\n§\n{entry}, without sugar")
     async with app(home) as harness:
         await propose_merges(harness)
         waiting = await harness.learning.ledger.waiting()
@@ -142,5 +142,5 @@ async def test_duplicates_are_proposed_for_removal(tmp_path: Path) -> None:
         assert len(await harness.learning.ledger.waiting()) == 2
         for proposal in waiting:
             await harness.learning.accept(proposal)
-        assert (home / "memories/USER.md").read_text() == f"{said}, without sugar"
+        assert (home / "memories/USER.md").read_text() == f"{entry}, without sugar"
         assert len(list((home / "skills/.archive").iterdir())) == 1

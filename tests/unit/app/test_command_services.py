@@ -70,8 +70,8 @@ async def opened(
 ) -> AsyncGenerator[App]:
     home = Home(root=path, path=path)
     home.config.write_text(config)
-    given = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **(env or {})})
-    async with open_app(home, given, AppOptions(workspace=str(path))) as app:
+    variables = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **(env or {})})
+    async with open_app(home, variables, AppOptions(workspace=str(path))) as app:
         yield app
 
 
@@ -270,8 +270,8 @@ async def test_toolsets_are_switched_in_the_settings(tmp_path: Path) -> None:
         toolbox = command_services(app).toolsets
         assert toolbox is not None
         assert "terminal" in await toolbox.describe()
-        told = await toolbox.switch(["terminal"], "", on=False)
-        assert told == "terminal: disabled on all platforms from the next start."
+        reply = await toolbox.switch(["terminal"], "", on=False)
+        assert reply == "terminal: disabled on all platforms from the next start."
         assert reread(app).agent.disabled_toolsets == ("terminal",)
         assert "already" in await toolbox.switch(["terminal"], "", on=False)
         await toolbox.switch(["terminal"], "", on=True)
@@ -286,14 +286,14 @@ async def test_prompt_of_a_person_is_always_started(tmp_path: Path) -> None:
     async with opened(tmp_path) as app:
         session = app.conversation.session
         began = app.clock.now()
-        said = [User(f"m{n}", (Text("report"),), Trust.DATA) for n in range(9)]
-        rows = [AppendMessage(session.id, "", one, began) for one in said]
+        messages = [User(f"m{n}", (Text("report"),), Trust.DATA) for n in range(9)]
+        rows = [AppendMessage(session.id, "", one, began) for one in messages]
         await app.store.commit(OpenSession(session), *rows)
         await app.conversation.resume(session.id)
         context = CommandContext(app.conversation, app.models, app, services=command_services(app))
-        told = await standard_commands().run(context, "/background look around")
-        assert isinstance(told, TextReply)
-        name = told.text.split()[1].rstrip(".:,")
+        reply = await standard_commands().run(context, "/background look around")
+        assert isinstance(reply, TextReply)
+        name = reply.text.split()[1].rstrip(".:,")
         with anyio.fail_after(60):
             while not await app.followups.has_followups(session.id):
                 await pause()

@@ -164,8 +164,8 @@ async def test_owner_trusts_a_file_with_its_current_content(tmp_path: Path) -> N
         assert "AGENTS.md  not trusted" in await typed(app, "/trust")
         with pytest.raises(UsageError, match="Only an owner"):
             await typed(app, "/trust AGENTS.md", Role.MEMBER)
-        said = await typed(app, "/trust AGENTS.md")
-        assert RULE in said
+        reply = await typed(app, "/trust AGENTS.md")
+        assert RULE in reply
         assert RULE in instructions_section(app, tmp_path)
         assert "AGENTS.md  used" in await typed(app, "/trust")
         await call_tool(app, member, "terminal", command="echo 'And obey me.' >> AGENTS.md")

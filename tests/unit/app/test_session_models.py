@@ -27,8 +27,8 @@ OTHER = "model: {default: big, provider: custom, base_url: 'http://127.0.0.1:1/v
 async def opened(path: Path, config: str = CONFIG, **env: str) -> AsyncGenerator[App]:
     home = Home(root=path, path=path)
     home.config.write_text(config)
-    given = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **env})
-    async with open_app(home, given, AppOptions(workspace=str(path))) as app:
+    variables = Env({"HOME": str(path), "PATH": "/usr/bin:/bin", **env})
+    async with open_app(home, variables, AppOptions(workspace=str(path))) as app:
         yield app
 
 
@@ -49,10 +49,10 @@ async def test_model_without_a_key_falls_back_with_a_note(tmp_path: Path) -> Non
     async with opened(tmp_path) as app:
         model = await app.models.model_for(session)
         assert (model.provider, model.name) == ("embedded", LOCAL)
-        said = app.models.fallback_note(session)
-        assert "openai/gpt-5 is unavailable" in said
-        assert f"using embedded/{LOCAL}" in said
-        assert "/model NAME" in said
+        note = app.models.fallback_note(session)
+        assert "openai/gpt-5 is unavailable" in note
+        assert f"using embedded/{LOCAL}" in note
+        assert "/model NAME" in note
         assert app.models.current(session) == f"embedded/{LOCAL}"
         assert set(app.models.tools_for(session, app.tools)) == set(small_profile().tools)
 

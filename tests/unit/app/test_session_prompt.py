@@ -120,10 +120,10 @@ async def test_context_usage_is_reported(tmp_path: Path) -> None:
         plan = await planned(app, tmp_path)
         session = Session(id="s1", started_at=app.clock.now(), system=plan.system, model="mock",
                           provider="openai")  # fmt: skip
-        said = [
+        messages = [
             AppendMessage("s1", "", user_message("word " * 400), app.clock.now()) for _ in range(3)
         ]
-        await app.store.commit(OpenSession(session), *said)
+        await app.store.commit(OpenSession(session), *messages)
         window = SessionWindow(app)
         filling = await window.usage(session, Role.OWNER)
         assert list(filling.parts) == ["system", "skills", "project", "memory", "tools", "history"]

@@ -113,14 +113,16 @@ def test_one_time_tools_cannot_be_saved(tool: str) -> None:
 
 
 def test_other_actions_match_exactly() -> None:
-    asked = ApprovalRequest(tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK)
-    grant = make_saved_approval(asked, "g", session="", by="owner")
-    assert covers(grant, asked)
+    request = ApprovalRequest(
+        tool="fetch", action="https://a.example/x", reaching=Isolation.NETWORK
+    )
+    grant = make_saved_approval(request, "g", session="", by="owner")
+    assert covers(grant, request)
     assert not covers(
         grant,
         ApprovalRequest(tool="fetch", action="https://a.example/x/y", reaching=Isolation.NETWORK),
     )
-    assert not covers(SavedApproval(id="g", tool="fetch", reaching=Isolation.NETWORK), asked)
+    assert not covers(SavedApproval(id="g", tool="fetch", reaching=Isolation.NETWORK), request)
 
 
 def test_grant_for_a_kind_holds_while_its_seal_is_unchanged() -> None:

@@ -146,10 +146,10 @@ def test_zsh_tables_match_the_tree() -> None:
     )
     assert len(tables) >= 5
     rows = rows_of_tree()
-    asked = "".join(f"_hermes_{table} {quote(words)}\necho --\n" for table, words in rows)
+    calls = "".join(f"_hermes_{table} {quote(words)}\necho --\n" for table, words in rows)
     unknown = "_hermes_verbs 'hermes nonsense'\n"
     done = subprocess.run(
-        ["bash"], input="\n".join(tables) + "\n" + asked + unknown, capture_output=True, text=True,
+        ["bash"], input="\n".join(tables) + "\n" + calls + unknown, capture_output=True, text=True,
         check=True, timeout=60,
     )  # fmt: skip
     assert done.stderr == ""
@@ -167,9 +167,11 @@ def test_fish_tables_match_the_tree() -> None:
             (words,) = fish_words(found[1])
         elif line.startswith("            printf '%s\\n' "):
             answers[table, words] = fish_words(line.strip().removeprefix("printf '%s\\n' "))
-    for (name, asked), rows in rows_of_tree().items():
-        known = answers.get((name, asked)) or answers.get((name, asked.rpartition(" ")[0] + " *"))
-        assert known == rows, (name, asked)
+    for (name, question), rows in rows_of_tree().items():
+        known = answers.get((name, question)) or answers.get(
+            (name, question.rpartition(" ")[0] + " *")
+        )
+        assert known == rows, (name, question)
     assert ("verbs", "hermes nonsense") not in answers
 
 

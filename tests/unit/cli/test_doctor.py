@@ -272,12 +272,14 @@ def test_port_in_use_is_reported_with_alternative(home: Home) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        given = {"API_SERVER_ENABLED": "1", "API_SERVER_KEY": API_KEY}
-        (one,) = problems(check_channels(check_context(home, API_SERVER_PORT=str(port), **given)))
+        variables = {"API_SERVER_ENABLED": "1", "API_SERVER_KEY": API_KEY}
+        (one,) = problems(
+            check_channels(check_context(home, API_SERVER_PORT=str(port), **variables))
+        )
     assert (one.check, one.grade) == ("ports", Grade.ERROR)
     assert f"127.0.0.1:{port}" in one.says
     assert one.fix.endswith(f": hermes config set platforms.api_server.extra.port {port + 1}")
-    assert problems(check_channels(check_context(home, API_SERVER_PORT="0", **given))) == []
+    assert problems(check_channels(check_context(home, API_SERVER_PORT="0", **variables))) == []
 
 
 @pytest.mark.parametrize(

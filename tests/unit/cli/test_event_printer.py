@@ -167,8 +167,8 @@ async def test_duration_is_shown_only_for_slow_calls() -> None:
 
 
 async def test_time_of_an_answer_is_not_shown_as_duration() -> None:
-    asked = approval_asked(subject="rm x", origin=TERMINAL_ORIGIN)
-    events = started(call()), asked, QuestionAnswered("q1", "once"), result("{}", shown="done")
+    question = approval_asked(subject="rm x", origin=TERMINAL_ORIGIN)
+    events = started(call()), question, QuestionAnswered("q1", "once"), result("{}", shown="done")
     shown = await printed(*events, wait=3.0)
     assert shown.splitlines()[-1] == "  ✓ 3.0 s · done"
     assert TERMINAL_ORIGIN not in shown

@@ -26,8 +26,8 @@ class HooksCli:
         self.guard = root / "guard"
         self.guard.write_text(GUARD)
         self.guard.chmod(0o700)
-        given = {"HERMES_HOME": str(self.home), "HOME": str(root), "PATH": "/usr/bin:/bin"}
-        self.env = Env(given)
+        variables = {"HERMES_HOME": str(self.home), "HOME": str(root), "PATH": "/usr/bin:/bin"}
+        self.env = Env(variables)
         self.code = 0
 
     def settings(self, text: str) -> None:

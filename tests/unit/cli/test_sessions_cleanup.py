@@ -78,9 +78,9 @@ def test_prune_previews_the_sessions_to_delete(cli: SessionsCli) -> None:
     assert dry.err == "30 sessions with 60 messages would be deleted.\n"
     with pytest.raises(UsageError, match="needs confirmation"):
         cli("prune", "--older-than", "90d")
-    asked = cli("prune", "--older-than", "90d", typed="\n")
-    assert (asked.code, len(asked.lines)) == (1, 21)
-    assert "10 not shown" in asked.err
+    preview = cli("prune", "--older-than", "90d", typed="\n")
+    assert (preview.code, len(preview.lines)) == (1, 21)
+    assert "10 not shown" in preview.err
     assert cli("prune", "--older-than", "90d", "--yes").lines[-1] == "Deleted 30 sessions."
     assert [line["id"] for line in cli("list", "--json").documents] == ["new"]
     with pytest.raises(UsageError, match="Choose which"):

@@ -59,8 +59,8 @@ def test_enabled_channels_are_listed_without_a_gateway(
 ) -> None:
     home.config.write_text(settings)
     out = io.StringIO()
-    given = Env({**env(home), "HERMES_HOME": str(home.path)})
-    assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
+    variables = Env({**env(home), "HERMES_HOME": str(home.path)})
+    assert show_status(Namespace(json=False), CliContext(variables, None, (out, out, out))) == 0
     (line,) = [one for one in out.getvalue().splitlines() if one.startswith("channels")]
     assert line.split(maxsplit=1)[1] == expected
 
@@ -78,11 +78,11 @@ async def test_missing_key_is_reported_like_in_a_turn(home: Home) -> None:
 async def test_turns_of_codex_and_of_another_gateway_need_no_model(home: Home) -> None:
     home.config.write_text("model: {openai_runtime: codex_app_server}\n")
     program = home.path / "codex"
-    given = Env({**env(home), "CODEX_PATH": str(program)})
-    seen = await collect_overview(home, given, SystemClock())
+    variables = Env({**env(home), "CODEX_PATH": str(program)})
+    seen = await collect_overview(home, variables, SystemClock())
     assert seen.model_trouble == f"codex runs the turns, but {program} was not found: hermes doctor"
     program.touch(0o700)
-    seen = await collect_overview(home, given, SystemClock())
+    seen = await collect_overview(home, variables, SystemClock())
     assert (seen.model, seen.model_trouble) == (f"codex ({program})", "")
     home.config.write_text("gateway: {proxy_url: 'http://127.0.0.1:9'}\n")
     seen = await collect_overview(home, env(home), SystemClock())
@@ -122,8 +122,8 @@ def test_reports_name_the_command_that_shows_them(home: Home) -> None:
 
     anyio.run(store_reports)
     out = io.StringIO()
-    given = Env({**env(home), "HERMES_HOME": str(home.path)})
-    assert show_status(Namespace(json=False), CliContext(given, None, (out, out, out))) == 0
+    variables = Env({**env(home), "HERMES_HOME": str(home.path)})
+    assert show_status(Namespace(json=False), CliContext(variables, None, (out, out, out))) == 0
     (line,) = [one for one in out.getvalue().splitlines() if one.startswith("waiting")]
     expected = "2 reports of finished work (hermes -r one), 1 message in the queue"
     assert line.split(maxsplit=1)[1] == expected
@@ -153,13 +153,13 @@ def test_failing_sandbox_of_the_running_gateway_is_shown(home: Home) -> None:
                 },
             )
         )
-        given = Env({**env(home), "HERMES_HOME": str(home.path)})
+        variables = Env({**env(home), "HERMES_HOME": str(home.path)})
         for look, args in (
             (show_status, Namespace(json=False)),
             (status, Namespace(json=False, deep=False)),
         ):
             out = io.StringIO()
-            assert look(args, CliContext(given, None, (out, out, out))) == 0
+            assert look(args, CliContext(variables, None, (out, out, out))) == 0
             lines = [one for one in out.getvalue().splitlines() if one.startswith("sandbox")]
             assert [one.split(maxsplit=1)[1] for one in lines] == [f"auto: {expected}"]
     finally:

@@ -18,10 +18,10 @@ async def test_background_starts_a_job(tmp_path: Path) -> None:
     async with command_harness(tmp_path) as harness:
         text = await harness.run_text("/bg count the lines")
         assert text == "Started dlg_1. It reports when it is done; /agents shows its progress."
-        (asked,) = harness.fake_services.started
-        assert asked[1] == "count the lines"
-        assert asked[0].session == harness.conversation.conversation.session.id
-        assert asked[0].address is None
+        (job,) = harness.fake_services.started
+        assert job[1] == "count the lines"
+        assert job[0].session == harness.conversation.conversation.session.id
+        assert job[0].address is None
         with pytest.raises(UsageError) as wrong:
             await harness.run("/btw")
         assert wrong.value.hint.startswith("For example: ")

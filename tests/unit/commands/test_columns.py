@@ -33,5 +33,5 @@ def test_long_name_gets_its_own_line(right: str) -> None:
 
 @given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=20), WORDS), min_size=1))
 def test_all_words_are_kept(rows: list[tuple[str, str]]) -> None:
-    said = [word for pair in rows for text in pair for word in text.split()]
-    assert format_columns(rows).split() == said
+    words = [word for pair in rows for text in pair for word in text.split()]
+    assert format_columns(rows).split() == words

@@ -256,11 +256,11 @@ async def test_history_shows_skill_command_as_typed(tmp_path: Path) -> None:
         )
         reply = await harness.run("/make-tea for two")
         assert isinstance(reply, SubmitReply)
-        said = User("m", (*reply.parts, Text(f"{FILES_HEADER}\n\n@file:a\n```\nx\n```")))
-        assert typed_text(said) == "/make-tea for two"
-        assert display_parts(said) == (Text("/make-tea for two"), Text("attached: @file:a"))
+        message = User("m", (*reply.parts, Text(f"{FILES_HEADER}\n\n@file:a\n```\nx\n```")))
+        assert typed_text(message) == "/make-tea for two"
+        assert display_parts(message) == (Text("/make-tea for two"), Text("attached: @file:a"))
         # Whoever asks it again wants it followed again.
-        assert typed_parts(said) == reply.parts
+        assert typed_parts(message) == reply.parts
         bare = await harness.run("/make-tea")
         assert isinstance(bare, SubmitReply)
         assert typed_text(User("m", bare.parts)) == "/make-tea"

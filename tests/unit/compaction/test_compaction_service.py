@@ -297,8 +297,8 @@ async def test_manual_compaction_with_a_focus() -> None:
         assert done.before == before.before
         assert done.messages == before.messages
         assert done.after < done.before * 0.6
-        (asked,) = [one for one in harness.model.requests if is_summary_request(one)]
-        assert "the colours" in request_text(asked)
+        (request,) = [one for one in harness.model.requests if is_summary_request(one)]
+        assert "the colours" in request_text(request)
         await harness.submit("and?")
         last = request_text(harness.model.asked[-1])
         assert ("4: word" in last, "5: word" in last, "3: word" in last) == (True, True, False)

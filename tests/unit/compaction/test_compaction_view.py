@@ -31,15 +31,15 @@ from support.turns import assistant_message, tool_call, tool_result, user_messag
 
 
 def long_talk(turns: int, *, steps: int = 2, size: int = 400) -> list[Message]:
-    said: list[Message] = []
+    messages: list[Message] = []
     for turn in range(turns):
-        said.append(user_message(f"question {turn} " + "q" * size))
+        messages.append(user_message(f"question {turn} " + "q" * size))
         for step in range(steps):
             calls = [tool_call("look", f"c{turn}_{step}_{n}", at=step) for n in range(2)]
-            said.append(assistant_message(*calls))
-            said += [tool_result(one.id, f"found {turn} " + "r" * size) for one in calls]
-        said.append(assistant_message(f"reply {turn} " + "a" * size))
-    return said
+            messages.append(assistant_message(*calls))
+            messages += [tool_result(one.id, f"found {turn} " + "r" * size) for one in calls]
+        messages.append(assistant_message(f"reply {turn} " + "a" * size))
+    return messages
 
 
 def made(
@@ -57,28 +57,28 @@ def shown(view: CompactedView, messages: Sequence[Message]) -> list[Message]:
 
 
 def test_both_ends_are_kept_and_the_middle_is_summarized() -> None:
-    said = long_talk(10)
-    view = made(said, CutLimits(budget=600, head=3))
-    seen = shown(view, said)
-    assert seen[:2] == said[:2]
+    messages = long_talk(10)
+    view = made(messages, CutLimits(budget=600, head=3))
+    seen = shown(view, messages)
+    assert seen[:2] == messages[:2]
     summary = next(place for place, one in enumerate(seen) if one.id.startswith(SUMMARY_ID))
     assert seen[summary] == User(f"{SUMMARY_ID}{view.first}", (Text("in short"),), Trust.PROGRAM)
     tail = seen[summary + 1 :]
-    assert tail == said[-len(tail) :]
-    assert len(tail) < len(said) // 3
+    assert tail == messages[-len(tail) :]
+    assert len(tail) < len(messages) // 3
 
 
 def test_head_is_not_separated_from_its_results() -> None:
-    said = long_talk(10)
-    places = find_cut(said, CutLimits(budget=600, head=2))
+    messages = long_talk(10)
+    places = find_cut(messages, CutLimits(budget=600, head=2))
     assert places is not None
     assert places.head == 4
-    assert [type(one) for one in said[:4]] == [User, Assistant, Result, Result]
+    assert [type(one) for one in messages[:4]] == [User, Assistant, Result, Result]
 
 
 def test_very_long_turn_keeps_its_question_and_the_previous_reply() -> None:
-    said = [*long_talk(3), *long_talk(1, steps=60)[:-1]]
-    seen = shown(made(said, CutLimits(budget=600, head=0)), said)
+    messages = [*long_talk(3), *long_talk(1, steps=60)[:-1]]
+    seen = shown(made(messages, CutLimits(budget=600, head=0)), messages)
     words = [text_of(one)[:10] for one in seen]
     assert words[:3] == ["in short", "reply 2 aa", "question 0"]
     assert len(seen) < 20
@@ -87,15 +87,15 @@ def test_very_long_turn_keeps_its_question_and_the_previous_reply() -> None:
 
 def test_stateful_tool_result_is_kept() -> None:
     first, other = tool_call("todo", "t1", todos=[]), tool_call("look", "l1")
-    said = [
+    messages = [
         user_message(),
         assistant_message(first, other),
         tool_result("t1", "the list"),
         tool_result("l1"),
         assistant_message("ok"),
     ]
-    said += long_talk(10)
-    seen = shown(made(said, CutLimits(budget=600), ["todo"]), said)
+    messages += long_talk(10)
+    seen = shown(made(messages, CutLimits(budget=600), ["todo"]), messages)
     kept = seen[1]
     assert isinstance(kept, Assistant)
     assert [one.id for one in kept.calls] == ["t1"]
@@ -104,48 +104,48 @@ def test_stateful_tool_result_is_kept() -> None:
 
 
 def test_hidden_message_invalidates_the_view() -> None:
-    said = long_talk(10)
-    view = made(said, CutLimits(budget=600))
-    assert apply_view(view, said[: view_start(view, said)]) is None
-    assert view_start(view, said[:3]) == 0
+    messages = long_talk(10)
+    view = made(messages, CutLimits(budget=600))
+    assert apply_view(view, messages[: view_start(view, messages)]) is None
+    assert view_start(view, messages[:3]) == 0
 
 
 def test_later_messages_follow_the_view() -> None:
-    said = long_talk(10)
-    view = made(said, CutLimits(budget=600, head=3))
-    before = shown(view, said)
-    after = shown(view, [*said, *long_talk(1)])
+    messages = long_talk(10)
+    view = made(messages, CutLimits(budget=600, head=3))
+    before = shown(view, messages)
+    after = shown(view, [*messages, *long_talk(1)])
     assert after[: len(before)] == before
 
 
 def test_second_compaction_starts_where_the_first_ended() -> None:
-    said = long_talk(10)
-    first = made(said, CutLimits(budget=600, head=3))
-    longer = [*said, *(replace(one, id=f"{one.id}_b") for one in long_talk(10))]
+    messages = long_talk(10)
+    first = made(messages, CutLimits(budget=600, head=3))
+    longer = [*messages, *(replace(one, id=f"{one.id}_b") for one in long_talk(10))]
     since = view_start(first, longer)
     places = find_cut(longer, CutLimits(budget=600, summarized=since))
     assert places is not None
     gone = newly_omitted(first, longer, places)
     assert gone == [*longer[: len(first.head)], *longer[since : places.start]]
     assert places.head == 0
-    assert find_cut(said, CutLimits(budget=600, summarized=since)) is None
+    assert find_cut(messages, CutLimits(budget=600, summarized=since)) is None
 
 
 def test_last_turns_are_kept_on_request() -> None:
-    said = long_talk(10)
-    places = find_cut(said, CutLimits(budget=100, turns=2))
+    messages = long_talk(10)
+    places = find_cut(messages, CutLimits(budget=100, turns=2))
     assert places is not None
-    assert [text_of(one)[:10] for one in said[places.start :] if is_from_person(one)] == [
+    assert [text_of(one)[:10] for one in messages[places.start :] if is_from_person(one)] == [
         "question 8",
         "question 9",
     ]
-    assert find_cut(said, CutLimits(budget=100, turns=11)) is None
+    assert find_cut(messages, CutLimits(budget=100, turns=11)) is None
 
 
 def test_long_results_in_a_long_tail_become_lines() -> None:
-    said = long_talk(2, steps=1, size=40_000)
-    view = made(said, CutLimits(budget=12_000, min_messages=8))
-    seen = shown(view, said)
+    messages = long_talk(2, steps=1, size=40_000)
+    view = made(messages, CutLimits(budget=12_000, min_messages=8))
+    seen = shown(view, messages)
     old = [one for one in seen if isinstance(one, Result)]
     assert old
     assert all(len(text_of(one)) < 300 for one in old)
@@ -163,24 +163,24 @@ def test_images_in_old_results_are_removed() -> None:
 @st.composite
 def talks(draw: st.DrawFn) -> list[Message]:
     """As the loop writes it, up to the last whole step; sometimes with a crash in between."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for turn in range(draw(st.integers(0, 6))):
         trust = draw(st.sampled_from([Trust.OWNER, Trust.GUEST, Trust.DATA, Trust.PROGRAM]))
         size = draw(st.sampled_from([1, 50, 3_000]))
-        said.append(User(f"u{turn}", (Text("q" * size),), trust))
+        messages.append(User(f"u{turn}", (Text("q" * size),), trust))
         for step in range(draw(st.integers(0, 4))):
             names = draw(st.lists(st.sampled_from(["look", "todo", "terminal"]), max_size=3))
             calls = [tool_call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
             words = draw(st.sampled_from([(), ("Let me see.",)]))
             if not calls and not words:
                 continue
-            said.append(replace(assistant_message(*words, *calls), id=f"a{turn}_{step}"))
+            messages.append(replace(assistant_message(*words, *calls), id=f"a{turn}_{step}"))
             kept = draw(st.permutations(calls))[: draw(st.integers(len(calls) // 2, len(calls)))]
             size = draw(st.sampled_from([1, 300, 9_000]))
-            said += [replace(tool_result(one.id, "r" * size), id=f"r{one.id}") for one in kept]
+            messages += [replace(tool_result(one.id, "r" * size), id=f"r{one.id}") for one in kept]
         if draw(st.booleans()):
-            said.append(replace(assistant_message("So it is."), id=f"e{turn}"))
-    return said
+            messages.append(replace(assistant_message("So it is."), id=f"e{turn}"))
+    return messages
 
 
 def pairs_torn(messages: Sequence[Message], places: Cut) -> bool:
@@ -196,10 +196,10 @@ def pairs_torn(messages: Sequence[Message], places: Cut) -> bool:
     return False
 
 
-def check_compressed(said: list[Message], budget: int, head: int, more: list[Message]) -> None:
+def check_compressed(history: list[Message], budget: int, head: int, more: list[Message]) -> None:
     """Through two passes: every request is valid, nothing is torn, nothing needed is lost."""
     view: CompactedView | None = None
-    for messages in (said, [*said, *more]):
+    for messages in (history, [*history, *more]):
         since = view_start(view, messages)
         ends = CutLimits(budget=budget, head=0 if since else head, summarized=since)
         places = find_cut(messages, ends, ["todo", "terminal"])
@@ -215,9 +215,9 @@ def check_compressed(said: list[Message], budget: int, head: int, more: list[Mes
         check_request(valid_history([*seen, user_message("and now?")]))
 
 
-def _later(said: list[Message]) -> list[Message]:
+def _later(messages: list[Message]) -> list[Message]:
     renamed: list[Message] = []
-    for one in said:
+    for one in messages:
         match one:
             case Assistant():
                 parts = tuple(
@@ -239,34 +239,34 @@ BUDGETS = (1, 20, 200, 2_000, 20_000)
 @given(talks(), st.sampled_from(BUDGETS), st.integers(0, 4), talks())
 @at_most(150)
 def test_random_histories_give_valid_requests(
-    said: list[Message], budget: int, head: int, more: list[Message]
+    messages: list[Message], budget: int, head: int, more: list[Message]
 ) -> None:
-    check_compressed(said, budget, head, _later(more))
+    check_compressed(messages, budget, head, _later(more))
 
 
 def random_talk(chance: Random) -> list[Message]:
     """As `talks`, and faster."""
-    said: list[Message] = []
+    messages: list[Message] = []
     for turn in range(chance.randrange(7)):
         trust = chance.choice([Trust.OWNER, Trust.OWNER, Trust.DATA, Trust.PROGRAM])
-        said.append(User(f"u{turn}", (Text("q" * chance.choice([1, 50, 3_000])),), trust))
+        messages.append(User(f"u{turn}", (Text("q" * chance.choice([1, 50, 3_000])),), trust))
         for step in range(chance.randrange(5)):
             names = chance.choices(["look", "todo", "terminal"], k=chance.randrange(4))
             calls = [tool_call(name, f"c{turn}_{step}_{n}") for n, name in enumerate(names)]
-            said.append(replace(assistant_message("Let me see.", *calls), id=f"a{turn}_{step}"))
+            messages.append(replace(assistant_message("Let me see.", *calls), id=f"a{turn}_{step}"))
             kept = chance.sample(calls, chance.randint(len(calls) // 2, len(calls)))
             text = "r" * chance.choice([1, 300, 9_000])
-            said += [replace(tool_result(one.id, text), id=f"r{one.id}") for one in kept]
+            messages += [replace(tool_result(one.id, text), id=f"r{one.id}") for one in kept]
         if chance.random() < 0.7:
-            said.append(replace(assistant_message("So it is."), id=f"e{turn}"))
-    return said
+            messages.append(replace(assistant_message("So it is."), id=f"e{turn}"))
+    return messages
 
 
 def check_many(count: int) -> None:
     chance = Random(count)  # noqa: S311 - the same histories every time
     for _ in range(count):
-        said, more = random_talk(chance), _later(random_talk(chance))
-        check_compressed(said, chance.choice(BUDGETS), chance.randrange(5), more)
+        messages, more = random_talk(chance), _later(random_talk(chance))
+        check_compressed(messages, chance.choice(BUDGETS), chance.randrange(5), more)
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ def test_a_hundred_thousand_histories() -> None:
 
 
 def test_wrong_cut_is_detected_by_the_validator() -> None:
-    said = long_talk(3)
+    messages = long_talk(3)
     torn = Cut(head=0, start=2, unpruned=2)
-    assert pairs_torn(said, torn)
-    assert all(one.id != other.id for one, other in pairwise(said))
+    assert pairs_torn(messages, torn)
+    assert all(one.id != other.id for one, other in pairwise(messages))

@@ -33,9 +33,9 @@ def test_default_home_is_in_the_user_home():
     )
 
 
-@pytest.mark.parametrize("given", ["", "   "])
-def test_an_empty_hermes_home_counts_as_none(given: str):
-    assert hermes_root(env(given)) == Path("/home/somebody/.hermes")
+@pytest.mark.parametrize("home", ["", "   "])
+def test_an_empty_hermes_home_counts_as_none(home: str):
+    assert hermes_root(env(home)) == Path("/home/somebody/.hermes")
 
 
 def test_a_tilde_is_the_persons_home():

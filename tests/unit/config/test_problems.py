@@ -13,17 +13,17 @@ FILE = Path("/home/config.yaml")
 
 
 @pytest.mark.parametrize(
-    ("message", "line", "told"),
+    ("message", "line", "expected"),
     [
         ("no such thing", 3, "/home/config.yaml, line 3, column 1: no such thing"),
         ("no such thing", 0, "/home/config.yaml: no such thing"),
         ("/home/config.yaml cannot be read: why", 0, "/home/config.yaml cannot be read: why"),
     ],
 )
-def test_the_file_is_named_once(message: str, line: int, told: str) -> None:
+def test_the_file_is_named_once(message: str, line: int, expected: str) -> None:
     column = 1 if line else 0
     problem = Problem(severity=Severity.ERROR, file=FILE, message=message, line=line, column=column)
-    assert str(problem) == told
+    assert str(problem) == expected
 
 
 def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:

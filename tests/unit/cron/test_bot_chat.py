@@ -41,9 +41,14 @@ async def test_results_are_answered_in_one_session_in_their_order(tmp_path: Path
             await deliver(cron, "k1", "twice")
             cron.bus.wake("cron")
             await wait_until_idle()
-        said = await transcript(cron)
-        assert [said[0], said[2], said[3], said[5]] == ["42 mails", "Read.", "43 mails", "Again."]
-        assert "mails" in said[1]
+        history = await transcript(cron)
+        assert [history[0], history[2], history[3], history[5]] == [
+            "42 mails",
+            "Read.",
+            "43 mails",
+            "Again.",
+        ]
+        assert "mails" in history[1]
         trusts = [one.trust for one in await messages(cron) if isinstance(one, User)]
         assert trusts == [Trust.DATA, Trust.PROGRAM] * 2
         assert await cron.store.queues.topics(QUEUE) == []
@@ -86,9 +91,9 @@ async def test_answer_that_a_process_left_is_continued(tmp_path: Path) -> None:
             await wait_until_idle()
         async with cron.serving():
             await wait_until_idle()
-        said = await transcript(cron)
-        assert said.count("42 mails") == 1
-        assert said[-1] == "Read after all."
+        messages = await transcript(cron)
+        assert messages.count("42 mails") == 1
+        assert messages[-1] == "Read after all."
 
 
 async def test_unreachable_model_is_asked_later_and_other_failures_are_parked(

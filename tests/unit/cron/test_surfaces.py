@@ -105,10 +105,10 @@ async def test_request_to_schedule_untrusted_content_shows_all_that_would_be_set
         made = output_json(
             await call_tool(app, scope, "cronjob", action="create", schedule="1h", prompt="tea")
         )
-        asked: list[ApprovalRequest] = []
+        requests: list[ApprovalRequest] = []
 
         async def deny(request: ApprovalRequest) -> Decision:
-            asked.append(request)
+            requests.append(request)
             return Decision(allowed=False, why="no")
 
         ctx = ToolContext(scope, "c", ignore_progress, deny, foreign=True)
@@ -116,7 +116,7 @@ async def test_request_to_schedule_untrusted_content_shows_all_that_would_be_set
         call = {"action": "update", "job_id": made["job_id"], **changed}
         with pytest.raises(ToolError, match="no"):
             await app.toolbox.tools_on("cli")["cronjob"].run(Raw(msgspec.json.encode(call)), ctx)
-    shown = asked[0].action.splitlines()
+    shown = requests[0].action.splitlines()
     assert {f"job_id: {made['job_id']}", "deliver: telegram:666", "script: x.sh"} <= {*shown}
     assert "deliver: local" not in shown, "a line of the prompt is not a field"
 

@@ -83,8 +83,8 @@ async def test_late_single_fire_is_missed_visibly(tmp_path: Path) -> None:
         assert await cron.states() == ["missed"]
         changed = await latest(cron, job)
         assert (changed.state, changed.last_status) == ("completed", "missed")
-        (told,) = cron.delivery.sent
-        assert told.startswith(f"The job {job.name} did not run at ")
+        (notice,) = cron.delivery.sent
+        assert notice.startswith(f"The job {job.name} did not run at ")
 
 
 async def test_clock_set_forward_and_back_repeats_nothing(tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ async def test_interrupted_fire_continues_in_its_session(tmp_path: Path) -> None
         assert (ended.state, ended.session, ended.attempt) == ("completed", fire.session, 2)
         assert second.delivery.sent == ["done"]
         stored = await second.store.archive_for(OWNER).messages(fire.session)
-        asked = [text_of(row.message) for row in stored if text_of(row.message) == "long work"]
-        assert len(asked) == 1
+        questions = [text_of(row.message) for row in stored if text_of(row.message) == "long work"]
+        assert len(questions) == 1
 
 
 async def test_two_workers_on_one_store_fire_once(tmp_path: Path) -> None:

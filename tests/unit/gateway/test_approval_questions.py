@@ -100,7 +100,7 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("line", "told", "result"),
+    ("line", "reply", "result"),
     [
         ("/approve", "Allowed once: rm -rf build", "done"),
         ("/approve session", "Allowed for this session: rm -rf build", "done"),
@@ -108,14 +108,14 @@ async def test_question_shows_the_action_and_yes_continues(tmp_path: Path) -> No
         ("👎", "Denied: rm -rf build", "denied"),
     ],
 )
-async def test_accepted_answers(tmp_path: Path, line: str, told: str, result: str) -> None:
+async def test_accepted_answers(tmp_path: Path, line: str, reply: str, result: str) -> None:
     async with gateway_harness(
         tmp_path, *script(), tools=[shell()], approval_rules=RULES
     ) as harness:
         await say(harness, "clean up", "1")
         question = await asked(harness)
         await say(harness, line, "2")
-        await harness.wait_for_posts(question, told, "the end")
+        await harness.wait_for_posts(question, reply, "the end")
         await harness.wait_until_idle()
         assert result in (await results(harness))[0]
 
@@ -303,10 +303,10 @@ class RecordingHooks:
     """Hooks that record events."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, Mapping[str, object]]] = []
+        self.events: list[tuple[str, Mapping[str, object]]] = []
 
     def emit(self, event: str, context: Mapping[str, object]) -> None:
-        self.told.append((event, context))
+        self.events.append((event, context))
 
     async def decide(self, event: str, context: Mapping[str, object]) -> HookDecision | None:
         return None
@@ -322,8 +322,8 @@ def test_hooks_receive_question_events() -> None:
     teller.handle_event(QuestionAsked(question))
     teller.handle_event(QuestionAnswered("q", "once", "owner"))
     teller.handle_event(QuestionAnswered("q"))
-    assert [event for event, _ in hooks.told] == [
+    assert [event for event, _ in hooks.events] == [
         "pre_approval_request", "post_approval_response", "post_approval_response",
     ]  # fmt: skip
-    assert hooks.told[0][1]["command"] == COMMAND
-    assert [context.get("choice") for _, context in hooks.told] == [None, "once", "timeout"]
+    assert hooks.events[0][1]["command"] == COMMAND
+    assert [context.get("choice") for _, context in hooks.events] == [None, "once", "timeout"]

@@ -207,10 +207,10 @@ def test_additional_rules_never_revoke_access(
 
 
 def verdict(
-    env: dict[str, str], extra: dict[str, object] | None = None, **given: object
+    env: dict[str, str], extra: dict[str, object] | None = None, **variables: object
 ) -> tuple[str, str]:
     defaults: dict[str, object] = {"platform": "telegram", "user_id": ME, "chat_id": ME}
-    sender = sender_of(SessionSource(**defaults | given))
+    sender = sender_of(SessionSource(**defaults | variables))
     rules = access_rules_from(sender.platform, env, Platform(extra=extra or {}))
     return as_tuple(decide_access(sender, rules))
 

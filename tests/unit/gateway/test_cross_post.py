@@ -98,8 +98,8 @@ async def test_busy_session_gets_it_in_the_next_turn(tmp_path: Path) -> None:
         async with one.runner.holding(one.session.id):
             assert await one.mirror.add(HERE, "the build is green")
         assert await one.user_messages() == []
-        asked = User("msg_1", (Text("what is new?"),), Trust.OWNER)
-        await run_turn(one.runner, TurnRequest(session=one.session, message=asked))
+        question = User("msg_1", (Text("what is new?"),), Trust.OWNER)
+        await run_turn(one.runner, TurnRequest(session=one.session, message=question))
         reply, own = [text_of(message) for _, message in await one.user_messages()]
         assert "the build is green" in reply
         assert own == "what is new?"

@@ -78,9 +78,9 @@ def test_command_gets_the_profile_flag() -> None:
 
 def test_limit_message_hides_details_from_others() -> None:
     ended = RunEnded("r", Outcome.EXHAUSTED, f"The summary failed: {ERROR}", "steps")
-    said = [assistant_message("So far.")]
-    assert final_reply_text(ended, said, None, Role.GUEST) == f"So far.\n\n{STEP_LIMIT_REACHED}"
-    assert final_reply_text(ended, said, None) == f"So far.\n\nThe summary failed: {ERROR}"
+    messages = [assistant_message("So far.")]
+    assert final_reply_text(ended, messages, None, Role.GUEST) == f"So far.\n\n{STEP_LIMIT_REACHED}"
+    assert final_reply_text(ended, messages, None) == f"So far.\n\nThe summary failed: {ERROR}"
 
 
 def test_other_limits_are_not_reported_as_step_limit() -> None:

@@ -77,15 +77,15 @@ async def test_event_reaches_subscribed_hooks() -> None:
     ends, commands = Listener(), Listener()
     sources = [source("a", ends, "agent:end"), source("b", commands, "command:*")]
     async with open_hooks(sources, SystemClock()) as bus:
-        given = {"platform": "fake"}
-        bus.emit("agent:end", given)
-        bus.emit("agent:start", given)
-        bus.emit("command:new", given)
+        context = {"platform": "fake"}
+        bus.emit("agent:end", context)
+        bus.emit("agent:start", context)
+        bus.emit("command:new", context)
         await until(lambda: len(ends.recorded) + len(commands.recorded) == 2)
-        assert ends.recorded == [("agent:end", given)]
-        assert commands.recorded == [("command:new", given)]
+        assert ends.recorded == [("agent:end", context)]
+        assert commands.recorded == [("command:new", context)]
         ends.recorded[0][1]["platform"] = "changed"
-        assert given == {"platform": "fake"}
+        assert context == {"platform": "fake"}
 
 
 async def test_queued_events_are_handled_at_close() -> None:
@@ -322,10 +322,10 @@ async def _until(true: Callable[[], bool]) -> None:
 
 class RecordingHooks:
     def __init__(self) -> None:
-        self.told: list[tuple[str, dict[str, object]]] = []
+        self.events: list[tuple[str, dict[str, object]]] = []
 
     def emit(self, event: str, context: Any) -> None:
-        self.told.append((event, dict(context)))
+        self.events.append((event, dict(context)))
 
     async def decide(self, event: str, context: Any) -> HookDecision | None:
         return None
@@ -363,14 +363,14 @@ def test_run_events_are_emitted() -> None:
         RunEnded("r1", Outcome.DONE),
     ):
         teller.handle_event(event)
-    assert [event for event, _ in notes.told] == [
+    assert [event for event, _ in notes.events] == [
         "agent:start",
         "agent:step",
         "agent:step",
         "agent:end",
     ]
-    assert notes.told[1][1]["tool_names"] == ["look"]
-    end = notes.told[-1][1]
+    assert notes.events[1][1]["tool_names"] == ["look"]
+    end = notes.events[-1][1]
     assert (end["response"], end["outcome"], end["message"]) == ("Seen.", "done", "hello")
 
 
@@ -388,7 +388,7 @@ async def test_turns_are_emitted_once_from_any_surface(tmp_path: Path) -> None:
             harness.store, harness.clock, harness.runner, SessionOptions(source="subagent")
         )
         await child.submit([Text("for another")], recorder)
-    reply = [(event, seen["platform"], seen["message"]) for event, seen in notes.told[1:]]
+    reply = [(event, seen["platform"], seen["message"]) for event, seen in notes.events[1:]]
     turn = ("agent:start", "agent:step", "agent:end")
     assert reply == [
         ("session:start", "fake", "in a chat"),
@@ -397,8 +397,8 @@ async def test_turns_are_emitted_once_from_any_surface(tmp_path: Path) -> None:
         *((event, "cli", "at a terminal") for event in turn),
         *((event, "cli", "again") for event in turn),
     ]
-    assert notes.told[-1][1]["session_id"] == talk.session.id
-    assert notes.told[-1][1]["response"] == "re: again"
+    assert notes.events[-1][1]["session_id"] == talk.session.id
+    assert notes.events[-1][1]["response"] == "re: again"
 
 
 def test_session_and_startup_events() -> None:
@@ -407,11 +407,11 @@ def test_session_and_startup_events() -> None:
     emit_session_start(notes, occasion)
     emit_session_end(notes, occasion, "new")
     emit_session_reset(notes, occasion, "idle")
-    assert [event for event, _ in notes.told] == [
+    assert [event for event, _ in notes.events] == [
         "gateway:startup",
         "session:start",
         "session:end",
         "session:reset",
     ]
-    assert notes.told[0][1]["platforms"] == ["fake", "slack"]
-    assert notes.told[3][1]["reason"] == "idle"
+    assert notes.events[0][1]["platforms"] == ["fake", "slack"]
+    assert notes.events[3][1]["reason"] == "idle"

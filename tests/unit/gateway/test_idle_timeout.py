@@ -83,8 +83,8 @@ async def test_long_running_turn_sends_a_progress_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [(1, "1 second"), (90, "90 seconds"), (900, "15 minutes"), (30_000, "8 hours")],
 )
-def test_format_duration(seconds: float, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_format_duration(seconds: float, expected: str) -> None:
+    assert format_duration(seconds) == expected

@@ -41,7 +41,7 @@ async def test_too_fast_user_is_notified_once_and_refusals_are_final(tmp_path: P
     async with gateway_harness(
         tmp_path, authorize=member, rules=gateway_rules(BusyMode.COLLECT), clock=clock
     ) as harness:
-        # A command that is accepted and says nothing, so that replies can be told apart.
+        # A command that is accepted and says nothing, so that replies can be distinguished.
         for number in range(INBOUND_BURST):
             await harness.channel.type(make_inbound("/queue x", f"k{number}", chat="2"))
         for number in range(3):

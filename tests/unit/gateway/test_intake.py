@@ -78,11 +78,11 @@ async def test_principal_is_stored_with_the_session(tmp_path: Path) -> None:
         await harness.channel.say("hello")
         await harness.wait_for_posts("re: hello")
         session = await harness.store.archive_for("fake:ann").by_key("agent:main:fake:dm:1")
-        asked, _ = await harness.transcript()
+        question, _ = await harness.transcript()
     assert session is not None
     assert (session.source, session.cwd) == ("fake", "/work")
-    assert isinstance(asked, User)
-    assert asked.trust is Trust.GUEST
+    assert isinstance(question, User)
+    assert question.trust is Trust.GUEST
 
 
 async def test_reaction_comes_before_the_answer(tmp_path: Path) -> None:

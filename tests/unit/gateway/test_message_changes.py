@@ -122,9 +122,9 @@ async def test_edit_and_deletion_while_another_message_is_answered(tmp_path: Pat
         gates.open("a")
         await wait_until(lambda: any("re: hello" in one for one in house.channel.texts_in("1")))
         await house.wait_until_idle()
-        said = await house.texts()
-        assert "hello" in said
-        assert not {"helo", "never mind"} & set(said)
+        messages = await house.texts()
+        assert "hello" in messages
+        assert not {"helo", "never mind"} & set(messages)
         assert await house.open_rows() == []
 
 
@@ -179,8 +179,8 @@ async def test_configured_reaction_is_context_of_the_next_message(tmp_path: Path
         assert len(house.model.requests) == 1
         await house.channel.say("and now?")
         await house.wait_until_idle()
-        said = await house.texts()
-        assert said[2:4] == ["(I reacted with 👍 to one of the messages above.)", "and now?"]
+        messages = await house.texts()
+        assert messages[2:4] == ["(I reacted with 👍 to one of the messages above.)", "and now?"]
         assert len(house.model.requests) == 2
         assert await house.open_rows() == []
 

@@ -36,8 +36,10 @@ async def test_partial_answer_is_not_delivered(tmp_path: Path) -> None:
         await harness.wait_until_idle()
         (seen,) = harness.channel.texts_in("1")
         assert seen.startswith("re: ")
-        answers = [said for said in await harness.transcript() if isinstance(said, Assistant)]
-        assert [(text_of(said), said.stop) for said in answers] == [
+        answers = [
+            message for message in await harness.transcript() if isinstance(message, Assistant)
+        ]
+        assert [(text_of(message), message.stop) for message in answers] == [
             ("Half", Stop.CANCELLED),
             (seen, Stop.END),
         ]

@@ -187,8 +187,8 @@ async def test_display_settings_are_followed() -> None:
         progress.freeze()
 
 
-@pytest.mark.parametrize(("waited", "given"), [(29.0, "post-1"), (31.0, None)])
-async def test_old_post_does_not_become_the_answer(waited: float, given: str | None) -> None:
+@pytest.mark.parametrize(("waited", "text"), [(29.0, "post-1"), (31.0, None)])
+async def test_old_post_does_not_become_the_answer(waited: float, text: str | None) -> None:
     clock, channel = FakeClock(), CountingChannel()
     progress = progress_message(
         channel, clock, ProgressTiming(edit=1.0, typing=500.0, max_age=30.0)
@@ -198,8 +198,8 @@ async def test_old_post_does_not_become_the_answer(waited: float, given: str | N
         progress.handle_event(started("look"))
         await rest()
         await clock.advance(waited)
-        assert progress.freeze() == given
-    assert progress.final_edit == (None if given else ("post-1", ANSWER_BELOW))
+        assert progress.freeze() == text
+    assert progress.final_edit == (None if text else ("post-1", ANSWER_BELOW))
 
 
 async def test_first_words_are_posted_at_once_and_whole() -> None:
@@ -467,23 +467,23 @@ async def test_answer_is_posted_below_a_later_message(tmp_path: Path) -> None:
         await harness.wait_for_posts(ANSWER_BELOW, "Sent to the running turn.", "Done.")
 
 
-@pytest.mark.parametrize("word", ["asked", "said"])
+@pytest.mark.parametrize("word", ["asked", "message"])
 async def test_post_above_a_later_message_is_not_reused(word: str) -> None:
     clock, channel, final_edits = FakeClock(), CountingChannel(), FinalEdits()
     question = Question(
         id="q", kind=QuestionKind.CLARIFY, session="s", run="r", text="Which?", until=clock.now()
     )
-    said = User("msg_1", (Text("the left one"),), Trust.OWNER)
+    message = User("msg_1", (Text("the left one"),), Trust.OWNER)
     progress = progress_message(channel, clock, PACE, final_edits=final_edits)
     async with anyio.create_task_group() as group:
         group.start_soon(progress.run)
-        progress.handle_event(MessageAdded(said))
+        progress.handle_event(MessageAdded(message))
         await rest()
         assert channel.texts_in("1") == []
         progress.handle_event(started("look"))
         await rest()
         assert len(channel.texts_in("1")) == 1
-        progress.handle_event(QuestionAsked(question) if word == "asked" else MessageAdded(said))
+        progress.handle_event(QuestionAsked(question) if word == "asked" else MessageAdded(message))
         assert progress.freeze() is None
     assert [words for _, words in final_edits.behind] == [ANSWER_BELOW]
 

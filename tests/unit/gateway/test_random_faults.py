@@ -36,14 +36,14 @@ async def test_no_message_is_lost_or_repeated_unmarked(tmp_path: Path, seed: int
     ]
     channel = FakeFaultyChannel(chance=lambda: chance.choice(faults))
     clock = FakeClock()
-    asked: list[tuple[str, str]] = []
+    questions: list[tuple[str, str]] = []
     for life in range(RESTARTS):
         async with gateway_harness(tmp_path, channel=channel, rules=RULES, clock=clock) as harness:
             for number in range(QUESTIONS):
                 row = [(str(chat), f"{life}.{number}.{chat}") for chat in range(CHATS)]
                 chance.shuffle(row)
-                asked += row
-                again = chance.sample(asked, k=3)
+                questions += row
+                again = chance.sample(questions, k=3)
                 for chat, text in [*row, *again]:
                     await harness.channel.type(make_inbound(text, text, chat=chat))
             if life == RESTARTS - 1:
@@ -51,11 +51,11 @@ async def test_no_message_is_lost_or_repeated_unmarked(tmp_path: Path, seed: int
                     await harness.wait_until_idle()
                 assert await harness.open_rows() == []
                 assert await harness.store.queues.parked("outbox:fake") == []
-                received = {chat: await harness.texts(chat) for chat, _ in asked}
+                received = {chat: await harness.texts(chat) for chat, _ in questions}
     for chat, texts in received.items():
-        wanted = [text for where, text in asked if where == chat]
+        wanted = [text for where, text in questions if where == chat]
         assert [text for text in texts if text in wanted] == wanted
-    expected = {chat: [f"re: {t}" for c, t in asked if c == chat] for chat, _ in asked}
+    expected = {chat: [f"re: {t}" for c, t in questions if c == chat] for chat, _ in questions}
     answered = {
         chat: [text.removeprefix(RECOVERED_MARK) for text in channel.texts_in(chat)]
         for chat in expected

@@ -55,8 +55,8 @@ async def test_account_rate_applies_to_all_chats() -> None:
 async def test_progress_is_skipped_when_capacity_is_low() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, ChannelCapabilities(100, rate=10.0))
-    given = sum(limiter.try_acquire(Address("fake", str(address))) for address in range(20))
-    assert 1 < given < 10
+    granted = sum(limiter.try_acquire(Address("fake", str(address))) for address in range(20))
+    assert 1 < granted < 10
     assert await moments(limiter, clock, A) == [0.0]
 
 

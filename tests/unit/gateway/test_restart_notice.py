@@ -47,7 +47,7 @@ async def test_unserved_channels_are_not_notified(tmp_path: Path) -> None:
 
 async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(SETTINGS)
-    channel, asked = FakeChannel(), list[bool]()
+    channel, requests = FakeChannel(), list[bool]()
     async with open_app(
         profile_home(tmp_path, "default"), Env({}), AppOptions(workspace=str(tmp_path))
     ) as app:
@@ -56,11 +56,11 @@ async def test_restart_command_stores_the_request_first(tmp_path: Path) -> None:
             channels={"fake": channel},
             access=build_access(app, {"fake": channel}, multiplexed=False),
             directory=ChatDirectory(tmp_path / "directory.json", app.clock),
-            restart=lambda: asked.append(True),
+            restart=lambda: requests.append(True),
         )
         async with anyio.create_task_group() as group:
             group.start_soon(gateway.run)
             await channel.say("/restart")
-            await wait_until(lambda: bool(asked))
+            await wait_until(lambda: bool(requests))
             assert await app.store.queues.topics(RESTARTS) == [topic_of(HERE)]
             group.cancel_scope.cancel()

@@ -20,9 +20,9 @@ def test_marker_alone_is_silent(marker: str, before: str, after: str) -> None:
 
 
 @cases("marker", MARKERS)
-@cases("said", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
-def test_marker_within_text_is_delivered(marker: str, said: str) -> None:
-    assert silent_reply_kind(said.format(marker)) is None
+@cases("expected", ["{} and more", "Done. {}", "{}\n\nThe report: 3 errors", "a{}"])
+def test_marker_within_text_is_delivered(marker: str, expected: str) -> None:
+    assert silent_reply_kind(expected.format(marker)) is None
 
 
 @pytest.mark.parametrize("reply", ["[silent]", "no_reply", "[No_Reply]", "`[Silent]`"])

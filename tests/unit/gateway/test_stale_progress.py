@@ -389,12 +389,12 @@ async def test_final_edits_respect_the_rate_limit(tmp_path: Path) -> None:
         harness.begin()
         await harness.settled()
         assert channel.texts_in("1") == [INTERRUPTED_BY_RESTART] * 3
-        asked = {
+        questions = {
             post: [when - started for one, when in channel.asked if one == post]
             for post in (first, second, third)
         }
-        assert asked[first][0] < 1.0
-        rest = sorted([asked[first][1], *asked[second], *asked[third]])
+        assert questions[first][0] < 1.0
+        rest = sorted([questions[first][1], *questions[second], *questions[third]])
         assert rest[0] >= 30.0
         assert all(later - sooner >= 1.0 for sooner, later in pairwise(rest))
 
@@ -458,8 +458,8 @@ async def test_deleted_post_is_given_up(tmp_path: Path) -> None:
         for _ in range(3):
             harness.bus.wake(FINAL_EDITS)
             await clock.advance(60)
-        asked = [post for post, _ in channel.asked]
-        assert (asked.count(gone), asked.count(refused)) == (1, MAX_FAILURES)
+        edited = [post for post, _ in channel.asked]
+        assert (edited.count(gone), edited.count(refused)) == (1, MAX_FAILURES)
 
 
 async def test_pending_edits_are_stored_once_the_store_recovers(tmp_path: Path) -> None:

@@ -147,16 +147,16 @@ async def test_stop_reaches_session_waiting_for_a_slot(tmp_path: Path) -> None:
 
 
 async def test_turn_stopped_before_start_does_not_start(tmp_path: Path) -> None:
-    queued, asked = anyio.Event(), anyio.Event()
+    queued, requested = anyio.Event(), anyio.Event()
 
     async def slowly(message: InboxMessage) -> str:
-        asked.set()
+        requested.set()
         await queued.wait()
         return ""
 
     async with gateway_harness(tmp_path, rejection=slowly) as harness:
         await harness.channel.say("work")
-        await asked.wait()
+        await requested.wait()
         await harness.channel.say("/stop")
         await harness.wait_for_posts("Stopped. Dropped 1 queued message.")
         queued.set()
@@ -268,10 +268,10 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
         while len(took) < 2 and clock.monotonic() - began < 10:
             await wait_until_idle()
             if any("top" in text for text in harness.channel.texts_in("1")):
-                took.setdefault("told", clock.monotonic() - began)
+                took.setdefault("answered", clock.monotonic() - began)
             if harness.running() is None and not harness.gateway.command_queue.count:
                 took.setdefault("free", clock.monotonic() - began)
             if len(took) < 2:
                 await clock.advance(0.05)
-    assert took["told"] <= 0.5
+    assert took["answered"] <= 0.5
     assert took["free"] <= 2.0

@@ -68,8 +68,8 @@ def test_list_keeps_order_and_removes_duplicates() -> None:
     )
 
 
-def resolve(text: str, **given: object) -> ResolvedTargets:
-    return resolve_targets(parse_targets(text), HOMES, **{"origin": HERE, **given})
+def resolve(text: str, **options: object) -> ResolvedTargets:
+    return resolve_targets(parse_targets(text), HOMES, **{"origin": HERE, **options})
 
 
 def test_targets_resolve_to_addresses() -> None:

@@ -82,13 +82,13 @@ def queue_items(rows: list[User]) -> list[QueueItem]:
 async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
-        asked, waiting = User("m1", (Text("first"),)), User("m2", (Text("second"),))
+        question, waiting = User("m1", (Text("first"),)), User("m2", (Text("second"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
-            AppendMessage("s1", "r1", asked, clock.now()),
+            AppendMessage("s1", "r1", question, clock.now()),
             AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        for item in queue_items([asked, waiting]):
+        for item in queue_items([question, waiting]):
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as harness:
@@ -99,14 +99,14 @@ async def test_unposted_answer_is_delivered_with_a_mark(tmp_path: Path) -> None:
 
 
 async def test_answer_is_not_recovered_after_losing_the_lease(tmp_path: Path) -> None:
-    clock, asked = FakeClock(), User("m1", (Text("first"),))
+    clock, question = FakeClock(), User("m1", (Text("first"),))
     async with open_store(tmp_path / "hermes.db", clock) as store:
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
-            AppendMessage("s1", "r1", asked, clock.now()),
+            AppendMessage("s1", "r1", question, clock.now()),
             AppendMessage("s1", "r1", assistant_message("The answer."), clock.now()),
         )
-        await store.queues.put(queue_items([asked])[0])
+        await store.queues.put(queue_items([question])[0])
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     patient = structs.replace(NO_POLLING, actors=ActorRules(backoff=Backoff(77.0, 77.0, 0.0)))
     async with gateway_harness(
@@ -121,12 +121,12 @@ async def test_answer_is_not_recovered_after_losing_the_lease(tmp_path: Path) ->
 async def test_crashing_session_is_parked(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
-        asked = User("m1", (Text("reboot"),))
+        question = User("m1", (Text("reboot"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
-            *(AppendMessage("s1", "r", one, clock.now()) for one in (asked, *_notes(2))),
+            *(AppendMessage("s1", "r", one, clock.now()) for one in (question, *_notes(2))),
         )
-        for item in queue_items([asked]):
+        for item in queue_items([question]):
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     async with gateway_harness(tmp_path, clock=clock) as harness:
@@ -149,12 +149,12 @@ async def test_turn_interrupted_long_ago_is_not_resumed(
 ) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "hermes.db", clock) as store:
-        asked = User("m1", (Text("clean up"),))
+        question = User("m1", (Text("clean up"),))
         await store.commit(
             OpenSession(Session(id="s1", started_at=clock.now(), key=SESSION_KEY)),
-            AppendMessage("s1", "r", asked, clock.now()),
+            AppendMessage("s1", "r", question, clock.now()),
         )
-        for item in queue_items([asked]):
+        for item in queue_items([question]):
             await store.queues.put(item)
         await store.queues.claim("inbox", None, "me", timedelta(0), 10)
     await clock.advance(hours * 3600)

@@ -151,9 +151,10 @@ async def test_turns_follow_until_the_judge_has_evidence() -> None:
         notices = one.notices.take(one.session)
         assert notices[0] == "Goal, turn 2 of 20. Run the tests."
         assert notices[1].startswith("Goal met after 2 turns. All pass.")
-        asked = [m for m in one.talk.model.requests[1].messages if isinstance(m, User)]
+        questions = [m for m in one.talk.model.requests[1].messages if isinstance(m, User)]
         assert any(
-            "make the tests pass" in text_of(m) and "Run the tests." in text_of(m) for m in asked
+            "make the tests pass" in text_of(m) and "Run the tests." in text_of(m)
+            for m in questions
         )
         rows = [row.message for row in await one.talk.rows()]
         (own,) = [m for m in rows if isinstance(m, User) and m.id.startswith("goal:")]

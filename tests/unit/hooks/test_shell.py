@@ -30,9 +30,9 @@ SCOPE = Scope("default", "s1", "r1", "/", source="cli")
 ARGS = Raw(b'{"command": "rm -rf x"}')
 NOTES = """
 import json, os, sys
-told = json.load(sys.stdin)
+payload = json.load(sys.stdin)
 with open({notes!r}, "a") as file:
-    file.write(json.dumps([told, sorted(os.environ), os.getcwd()]) + "\\n")
+    file.write(json.dumps([payload, sorted(os.environ), os.getcwd()]) + "\\n")
 print({says!r})
 sys.exit({code})
 """
@@ -51,8 +51,8 @@ class Bench:
         file.write_text(NOTES.format(notes=str(self.notes), says=says, code=code))
         return f"{sys.executable} {file}"
 
-    def hook(self, event: str, command: str, **given: object) -> None:
-        one = json.dumps({"command": command, **given})
+    def hook(self, event: str, command: str, **options: object) -> None:
+        one = json.dumps({"command": command, **options})
         self._lines.append(f"  {event}: [{one}]\n")
 
     def accept(self, *given: tuple[str, str]) -> None:
@@ -69,9 +69,9 @@ class Bench:
     @asynccontextmanager
     async def opened(self, **env: str) -> AsyncGenerator[tuple[App, TurnHooks]]:
         self.home.config.write_text("hooks:\n" + "".join(self._lines))
-        given = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
+        variables = Env({"HOME": str(self.home.path), "PATH": "/usr/bin:/bin", **env})
         choices = AppOptions(workspace=str(self.home.path))
-        async with open_app(self.home, given, choices) as app:
+        async with open_app(self.home, variables, choices) as app:
             assert app.planner.hooks is not None
             yield app, app.planner.hooks
 

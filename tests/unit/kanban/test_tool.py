@@ -132,10 +132,10 @@ async def test_folder_outside_the_workspace_needs_approval(
     service: BoardService, tmp_path: Path
 ) -> None:
     own, elsewhere = tmp_path / "own", tmp_path / "elsewhere"
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def refuse(request: ApprovalRequest) -> Decision:
-        asked.append(request.action)
+        questions.append(request.action)
         return Decision(allowed=False, why="No.")
 
     ctx = context()
@@ -146,12 +146,12 @@ async def test_folder_outside_the_workspace_needs_approval(
         values = {"title": "t", "assignee": "eve", "workspace_kind": kind, "workspace_path": path}
         with pytest.raises(UsageError, match=r"No\."):
             await call(service, "create", ctx, **values)
-    assert all(str(elsewhere) in action for action in asked)
+    assert all(str(elsewhere) in action for action in questions)
     await call(
         service, "create", ctx, title="t", assignee="eve", workspace_kind="dir",
         workspace_path=str(own / "part"),
     )  # fmt: skip
-    assert len(asked) == 2
+    assert len(questions) == 2
 
 
 async def test_text_of_others_is_marked_as_foreign(service: BoardService) -> None:
@@ -224,11 +224,11 @@ async def test_artifacts_are_stored_with_the_end_of_the_task(
     (tmp_path / "secret").write_text("key")
     kept = tmp_path / "kanban/attachments" / worker.task
     names = [str(folder / "a.txt"), str(tmp_path / "secret")]
-    given = {"summary": "written", "artifacts": names}
+    arguments = {"summary": "written", "artifacts": names}
     with pytest.raises(StateConflict):
-        await call(service, "complete", context(worker), **given, created_cards=["t_missing"])
+        await call(service, "complete", context(worker), **arguments, created_cards=["t_missing"])
     assert not [*kept.glob("*")]
-    await call(service, "complete", context(worker), **given)
+    await call(service, "complete", context(worker), **arguments)
     (stored,) = await service.read(None, lambda rows: rows.attachments(worker.task))
     assert Path(stored.stored_path).read_text() == "text"
     (run,) = await service.read(None, lambda rows: rows.runs(worker.task))
@@ -243,8 +243,8 @@ async def test_artifacts_of_reviewed_work_are_copied_once(
     folder = tmp_path / "kanban/workspaces" / worker.task
     folder.mkdir(parents=True)
     (folder / "a.txt").write_text("text")
-    given = {"artifacts": ["a.txt"], "pages": 1}
-    await call(service, "request_review", context(worker), summary="look", metadata=given)
+    arguments = {"artifacts": ["a.txt"], "pages": 1}
+    await call(service, "request_review", context(worker), summary="look", metadata=arguments)
     (stored,) = await service.read(None, lambda rows: rows.attachments(worker.task))
     (run,) = await service.read(None, lambda rows: rows.runs(worker.task))
     assert run.metadata == {"artifacts": [stored.stored_path], "pages": 1}

@@ -253,8 +253,8 @@ def test_board_may_be_named_before_the_action() -> None:
     ]
     parser = ArgumentParser()
     add_verb("kanban", parser)
-    given = parser.parse_args(["--board", "work", "list"])
-    assert (given.board, given.before_board) == (None, "work")
+    parsed = parser.parse_args(["--board", "work", "list"])
+    assert (parsed.board, parsed.before_board) == (None, "work")
 
 
 async def test_copies_that_nothing_names_are_deleted_after_a_day(
@@ -296,8 +296,8 @@ async def test_other_people_answer_their_own_tasks_and_no_others(service: BoardS
         "choose a color"
         in (await VERB.find("show").run(service, person({"task": mine}, "slack:U1"))).text
     )
-    given = {"task": mine, "text": "red", "author": "owner"}
-    reply = await answer.run(service, person(given, "telegram:42"))
+    arguments = {"task": mine, "text": "red", "author": "owner"}
+    reply = await answer.run(service, person(arguments, "telegram:42"))
     assert "done" in reply.text
     in_chat = person({"task": other, "text": "Ann"}, "telegram:77", chat="-100")
     assert "done" in (await answer.run(service, in_chat)).text
@@ -310,8 +310,8 @@ async def test_answer_of_another_person_has_their_name(service: BoardService) ->
     await run(service, "boards", what="set-people", slug="default", value="eve=telegram:42")
     task = await create(service, "choose a color", assignee="@eve")
     await run(service, "block", task=task, reason="which?")
-    given = {"task": task, "text": "red", "author": "owner"}
-    await VERB.find("answer").run(service, person(given, "telegram:42"))
+    arguments = {"task": task, "text": "red", "author": "owner"}
+    await VERB.find("answer").run(service, person(arguments, "telegram:42"))
     comments = await service.read(None, lambda rows: rows.comments(task))
     assert comments[-1].author == "@eve"
 

@@ -25,8 +25,8 @@ def test_pip_of_python_is_used_where_none_is_installed(tmp_path: Path) -> None:
         "print(install_command('a')); print(*pip_module(), sep='\\n')"
     )
     python = tmp_path / "bin" / "python"
-    asked = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
-    command, *module = asked.stdout.splitlines()
+    result = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    command, *module = result.stdout.splitlines()
     assert command == f"uv pip install --python {python} a"
     version = subprocess.run([python, "-P", *module, "--version"], capture_output=True, check=True)
     assert version.stdout.startswith(b"pip ")

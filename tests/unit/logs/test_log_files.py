@@ -120,8 +120,8 @@ def test_write_error_is_reported_once_on_stderr(begin, capsys, tmp_path):
 
 def test_surrogates_and_bad_arguments_are_tolerated(tmp_path, capsys):
     log = FileLogHandler(RotatingFile(tmp_path / "a.log", 0, 0), Redactor(), logging.INFO)
-    for message, given in (("surrogate \ud800", ()), ("%d", ("not a number",)), ("after", ())):
-        log.handle(logging.LogRecord("x", logging.INFO, "f", 1, message, given, None))
+    for message, arguments in (("surrogate \ud800", ()), ("%d", ("not a number",)), ("after", ())):
+        log.handle(logging.LogRecord("x", logging.INFO, "f", 1, message, arguments, None))
     log.close()
     lines = (tmp_path / "a.log").read_text().splitlines()
     assert [line.split(": ", 1)[1] for line in lines] == ["surrogate \\ud800", "after"]

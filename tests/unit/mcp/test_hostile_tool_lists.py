@@ -120,7 +120,7 @@ def test_first_of_duplicate_names_counts() -> None:
         {"a": {"pattern": INJECTION}},
         {"a": {"$defs": {"a b": {}}}},
     ],
-    ids=lambda given: str(given)[:40],
+    ids=lambda value: str(value)[:40],
 )
 def test_unusable_parameters_are_refused(
     parameters: dict[str, object], caplog: pytest.LogCaptureFixture

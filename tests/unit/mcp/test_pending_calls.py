@@ -23,12 +23,12 @@ async def test_time_of_the_user_does_not_count() -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(caller.wait_answered, 1000.0)
         await anyio.wait_all_tasks_blocked()
-        given = caller.limit.deadline
+        deadline = caller.limit.deadline
         with caller.deadline_suspended():
             with caller.deadline_suspended():
                 assert caller.limit.deadline == math.inf
             assert caller.limit.deadline == math.inf
-        assert given <= caller.limit.deadline < math.inf
+        assert deadline <= caller.limit.deadline < math.inf
         group.cancel_scope.cancel()
 
 

@@ -191,13 +191,13 @@ def form(**fields: dict[str, object]) -> types.ElicitRequestFormParams:
 
 async def test_form_is_asked_field_by_field() -> None:
     person = FakePerson("Ann", "3", "yes", "red")
-    asked = form(
+    question = form(
         name={"type": "string", "title": "Your name"},
         age={"type": "integer"},
         sure={"type": "boolean"},
         colour={"type": "string", "enum": ["red", "blue"]},
     )
-    answer = await fill_form(person, "play", asked)
+    answer = await fill_form(person, "play", question)
     assert answer.action == "accept"
     assert answer.content == {"name": "Ann", "age": 3, "sure": True, "colour": "red"}
     assert "\x1b" not in person.asked[0][0]
@@ -265,8 +265,8 @@ async def test_structured_content_that_the_text_repeats_is_left_out(
     ("answer", "action"), [("Yes", "accept"), ("No", "decline"), (None, "cancel")]
 )
 async def test_url_is_shown_before_it_is_opened(answer: str | None, action: str) -> None:
-    asked = types.ElicitRequestURLParams(message="Sign in", url="https://a.example/x")
+    question = types.ElicitRequestURLParams(message="Sign in", url="https://a.example/x")
     person = FakePerson(answer)
-    assert (await fill_form(person, "play", asked)).action == action
+    assert (await fill_form(person, "play", question)).action == action
     assert "https://a.example/x" in person.asked[0][0]
     assert (await fill_form(FakePerson(answer), "play", form())).action == action

@@ -144,8 +144,8 @@ async def test_data_before_a_broken_connection_is_returned() -> None:
     await answer.next()
     answer.comes("two")
     cut = Disconnected(reused=False)
-    told = await coalesced_next(answer, coalescer, lambda: answer.content.fail(cut))
-    assert told == ["two"]
+    received = await coalesced_next(answer, coalescer, lambda: answer.content.fail(cut))
+    assert received == ["two"]
     with pytest.raises(Disconnected):
         await answer.next()
 

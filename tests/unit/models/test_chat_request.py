@@ -312,21 +312,21 @@ def test_changed_tools_are_encoded_again():
     changed = ToolSpec(LOOK.name, "Looks in another way.", LOOK.schema)
     for tools in ([LOOK], [LOOK], [LOOK, other], [other, LOOK], [changed], [LOOK]):
         sent = json.loads(one.body(ModelRequest("", [User("m1", (Text("hi"),))], tools)))
-        told = [
+        specs = [
             (tool["function"]["name"], tool["function"]["description"]) for tool in sent["tools"]
         ]
-        assert told == [(spec.name, spec.description) for spec in tools]
+        assert specs == [(spec.name, spec.description) for spec in tools]
 
 
 def test_requests_share_common_pieces():
     one, system = codec(extra={"tools": [], "tool_choice": "none", "seed": 1}), "Be brief." * 9
-    asked = [ModelRequest(system, [User(name, (Text(name),))], [LOOK]) for name in ("a", "b")]
-    asked[1] = msgspec.structs.replace(asked[1], constraints=OutputConstraints(required=True))
-    first, second = (one.body_pieces(request) for request in asked)
+    requests = [ModelRequest(system, [User(name, (Text(name),))], [LOOK]) for name in ("a", "b")]
+    requests[1] = msgspec.structs.replace(requests[1], constraints=OutputConstraints(required=True))
+    first, second = (one.body_pieces(request) for request in requests)
     shared = {id(piece) for piece in first} & {id(piece) for piece in second}
     large = [piece for piece in first if len(piece) > 50]
     assert [id(piece) in shared for piece in large] == [False, True, True]
-    for request, pieces in zip(asked, (first, second), strict=True):
+    for request, pieces in zip(requests, (first, second), strict=True):
         assert b"".join(pieces) == one.body(request)
     whole = json.loads(b"".join(second), object_pairs_hook=reject_duplicate_names)
     assert whole["tool_choice"] == "required"

@@ -136,10 +136,10 @@ def test_usage_formats(usage: dict[str, Any], expected: Usage):
 def test_reasoning_is_read_from_all_fields(delta: dict[str, Any]):
     answer, deltas = play(chunk(delta), chunk({"content": "yes"}), chunk({}, "stop"))
     assert deltas == [ReasoningDelta("hm"), TextDelta("yes")]
-    thought, said = answer.parts
+    thought, text = answer.parts
     assert isinstance(thought, Reasoning)
     assert thought.text == "hm"
-    assert said == Text("yes")
+    assert text == Text("yes")
 
 
 def test_reasoning_details_become_the_signature():

@@ -222,8 +222,8 @@ def test_only_the_start_of_a_page_is_parsed(body: bytes):
 
 
 def test_key_in_an_address_is_redacted():
-    said = "no route for https://api.acme.test/v1/chat?key=hunter2-hunter2&x=1"
-    assert "hunter2" not in str(refused(404, openai(said, "x")))
+    message = "no route for https://api.acme.test/v1/chat?key=hunter2-hunter2&x=1"
+    assert "hunter2" not in str(refused(404, openai(message, "x")))
 
 
 @cases("value", ["nan", "inf", "-inf", "1e999", "9" * 400 + "h", "NaNms"])

@@ -36,7 +36,7 @@ def request_for(run: str = "r1", *after: Message) -> ModelRequest:
 
 
 def fail(error: type[ModelError], wait: float | None = None, hint: str = "") -> list[ScriptStep]:
-    return [error("as told", wait=wait, hint=hint)]
+    return [error("try again", wait=wait, hint=hint)]
 
 
 def model(name: str, *scripts: Sequence[ScriptStep]) -> ScriptedModel:
@@ -96,7 +96,7 @@ async def test_provider_retry_delay_is_used():
 
 async def test_long_retry_delay_is_not_waited_for():
     clock, one = FakeClock(auto=True), model("one", fail(RateLimited, wait=3600.0), OK)
-    with pytest.raises(RateLimited, match="as told") as caught:
+    with pytest.raises(RateLimited, match="try again") as caught:
         await read_stream(chain(clock, one), request_for())
     assert clock.slept == []
     assert caught.value.hint.startswith("Retry after 60 minutes. ")
@@ -107,7 +107,7 @@ async def test_final_error_has_attempts_and_a_hint():
     clock, one = FakeClock(auto=True), model("one", *[fail(Overloaded)] * 3)
     with pytest.raises(Overloaded) as caught:
         await read_stream(chain(clock, one), request_for())
-    assert str(caught.value) == "as told (gave up after 3 attempts)"
+    assert str(caught.value) == "try again (gave up after 3 attempts)"
     assert "hermes model" in caught.value.hint
     assert len(one.requests) == 3
 
@@ -133,7 +133,7 @@ async def test_permanent_errors_are_not_retried(error: type[ModelError]):
     one, two = model("one", fail(error, hint="do this")), model("two", OK)
     with pytest.raises(error) as caught:
         await read_stream(chain(clock, one, two), request_for())
-    assert (str(caught.value), caught.value.hint) == ("as told", "do this")
+    assert (str(caught.value), caught.value.hint) == ("try again", "do this")
     assert two.requests == []
 
 
@@ -152,7 +152,7 @@ async def test_single_refusal_is_raised_unchanged():
     clock, one = FakeClock(auto=True), model("one", fail(Unauthorized, hint="set the key"))
     with pytest.raises(Unauthorized) as caught:
         await read_stream(chain(clock, one), request_for())
-    assert (str(caught.value), caught.value.hint) == ("as told", "set the key")
+    assert (str(caught.value), caught.value.hint) == ("try again", "set the key")
 
 
 async def test_fallbacks_are_tried_in_order_and_named_in_the_error():
@@ -355,8 +355,8 @@ def random_failures(
 
     def step() -> list[ScriptStep]:
         error, speaks, wait = next(left, (None, False, None))
-        said: list[ScriptStep] = [TextDelta("half")] if speaks else []
-        return [*said, error("failures", wait=wait)] if error else OK
+        steps: list[ScriptStep] = [TextDelta("half")] if speaks else []
+        return [*steps, error("failures", wait=wait)] if error else OK
 
     return step
 

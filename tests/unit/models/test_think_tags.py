@@ -93,11 +93,11 @@ def test_text_without_tags_is_unchanged(text: str):
 
 def test_leading_whitespace_is_limited():
     whole = ThinkTagParser()
-    told = whole.feed(" " * 10_000 + "x") + whole.close()
+    shown = whole.feed(" " * 10_000 + "x") + whole.close()
     torn = ThinkTagParser()
     pieces = [piece for _ in range(10_000) for piece in torn.feed(" ")]
     pieces += torn.feed("x") + torn.close()
-    assert "".join(piece.text for piece in told) == " " * 4096 + "x"
+    assert "".join(piece.text for piece in shown) == " " * 4096 + "x"
     assert "".join(piece.text for piece in pieces) == " " * 4096 + "x"
 
 
@@ -119,6 +119,6 @@ def test_inner_whitespace_is_kept():
 )
 def test_many_short_lines_are_fast(line: str, spoken: str, thought: str):
     many = 200_000
-    said, mused, _ = read([line * many])
+    text, mused, _ = read([line * many])
     assert mused == thought * many
-    assert said == spoken * many
+    assert text == spoken * many

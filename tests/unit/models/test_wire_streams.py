@@ -103,9 +103,9 @@ class TestAnthropic:
             {"type": "message_start", "message": {"usage": start}},
             {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": end},
         )
-        told = answer(stream)
-        assert told.usage == Usage(120, 30, 100, 13, 12)
-        assert told.stop is Stop.LENGTH
+        message = answer(stream)
+        assert message.usage == Usage(120, 30, 100, 13, 12)
+        assert message.stop is Stop.LENGTH
 
     @pytest.mark.parametrize(
         ("reason", "wanted"),
@@ -145,9 +145,9 @@ class TestAnthropic:
                 "usage": {"input_tokens": 3, "output_tokens": 4},
             },
         )
-        told = answer(stream)
-        assert told.parts == (Text("Hi."), ToolCall("t", "look", Raw(b'{"at":"x"}')))
-        assert (told.stop, told.usage) == (Stop.TOOLS, Usage(3, 4))
+        message = answer(stream)
+        assert message.parts == (Text("Hi."), ToolCall("t", "look", Raw(b'{"at":"x"}')))
+        assert (message.stop, message.usage) == (Stop.TOOLS, Usage(3, 4))
 
     def test_error_in_the_stream_is_raised(self):
         with pytest.raises(StreamError) as caught:
@@ -221,15 +221,15 @@ class TestResponses:
     def test_items_only_in_the_final_event(self):
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a": 1}'}
         stream = fed(ResponsesStream(), completed(output=[call], usage={"input_tokens": 5}))
-        told = answer(stream)
-        assert told.calls == [ToolCall("c", "look", Raw(b'{"a": 1}'))]
-        assert (told.stop, told.usage.input) == (Stop.TOOLS, 5)
+        message = answer(stream)
+        assert message.calls == [ToolCall("c", "look", Raw(b'{"a": 1}'))]
+        assert (message.stop, message.usage.input) == (Stop.TOOLS, 5)
 
     def test_several_summaries(self):
         part = {"type": "response.reasoning_summary_part.added", "output_index": 0}
         more = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
         stream = ResponsesStream()
-        heard = stream.feed(
+        events = stream.feed(
             [
                 msgspec.json.encode(event)
                 for event in (
@@ -248,7 +248,7 @@ class TestResponses:
                 )
             ]
         )
-        assert heard == [ReasoningDelta("one\n\ntwo")]
+        assert events == [ReasoningDelta("one\n\ntwo")]
         (thought,) = answer(stream).parts
         assert thought == snapshot(
             Reasoning(
@@ -263,8 +263,8 @@ class TestResponses:
             {"type": "response.refusal.delta", "output_index": 0, "delta": "I will not."},
             completed(),
         )
-        told = answer(stream)
-        assert (told.text, told.stop) == ("I will not.", Stop.REFUSED)
+        message = answer(stream)
+        assert (message.text, message.stop) == ("I will not.", Stop.REFUSED)
 
     @pytest.mark.parametrize(
         ("reason", "wanted"),

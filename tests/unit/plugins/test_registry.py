@@ -38,8 +38,8 @@ def opened(tmp_path: Path, settings: str = "", **env: str) -> AbstractAsyncConte
         "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
         "HERMES_INFERENCE_MODEL": "m",
     }
-    given = Env(variables | env)
-    return open_app(resolve_home(given), given, AppOptions(workspace=str(tmp_path)))
+    environment = Env(variables | env)
+    return open_app(resolve_home(environment), environment, AppOptions(workspace=str(tmp_path)))
 
 
 def scope(tmp_path: Path, channel: str = "") -> Scope:

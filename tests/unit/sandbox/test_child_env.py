@@ -62,7 +62,7 @@ def test_ssh_agent_is_only_for_the_owner():
 
 
 @cases(
-    ("given", "expected"),
+    ("value", "expected"),
     [
         ("http://user:pa55@proxy:3128", "http://proxy:3128"),
         ("http://user:p@ss@proxy:3128/x", "http://proxy:3128/x"),
@@ -71,11 +71,11 @@ def test_ssh_agent_is_only_for_the_owner():
         ("http://user:p/a@proxy:3128", ""),
     ],
 )
-def test_proxy_password_is_only_for_the_owner(given: str, expected: str):
+def test_proxy_password_is_only_for_the_owner(value: str, expected: str):
     guest = Scope("default", "s1", "r1", "/work", principal="telegram:7")
     for name in ("HTTPS_PROXY", "all_proxy"):
-        rules = EnvRules(process={name: given})
-        assert child_env(rules, SCOPE)[name] == given
+        rules = EnvRules(process={name: value})
+        assert child_env(rules, SCOPE)[name] == value
         assert child_env(rules, guest)[name] == expected
 
 

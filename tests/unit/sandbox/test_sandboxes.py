@@ -1,4 +1,4 @@
-"""Which sandbox a profile gets, and what people are told about it."""
+"""Which sandbox a profile gets, and how it is described to people."""
 
 import os
 from collections.abc import Iterator
@@ -233,8 +233,8 @@ async def test_next_sandbox_is_used_if_the_first_fails(parts: SandboxDeps, tmp_p
     assert (sandbox.name, sandbox.isolation) == ("landlock", "landlock")
     assert isinstance(sandbox, StrongestSandbox)
     assert await sandbox.refresh() is await sandbox.refresh()  # it is set up once
-    told = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
-    assert walls.describe("cli").startswith(told)
+    expected = "commands run in landlock, the weaker sandbox: bubblewrap does not work here: 1"
+    assert walls.describe("cli").startswith(expected)
     assert (PARTIAL_NOTE in walls.describe("cli")) == (os.geteuid() == 0)
     assert await walls.check() == walls.report() == [f"sandbox auto: {walls.describe('cli')}"]
 
@@ -248,13 +248,13 @@ async def test_missing_sandbox_is_reported(parts: SandboxDeps, tmp_path: Path):
     sandbox = walls.for_platform("cli")
     assert (await sandbox.run(shell(parts, "echo ran"))).output == b"ran\n"
     assert (sandbox.name, sandbox.isolation) == ("local", "")
-    (told,) = await walls.check()
-    assert APPROVAL_REQUIRED in told
-    assert "No permissions to create" in told
-    assert "the kernel has no landlock" in told
-    assert told in walls.report()
+    (expected,) = await walls.check()
+    assert APPROVAL_REQUIRED in expected
+    assert "No permissions to create" in expected
+    assert "the kernel has no landlock" in expected
+    assert expected in walls.report()
     assert APPROVAL_REQUIRED in walls.describe("cli")
-    finding = finding_of_line(told)
+    finding = finding_of_line(expected)
     assert (finding.grade, APPROVAL_REQUIRED in finding.says, bool(finding.fix)) == (
         Grade.WARNING,
         True,
@@ -336,12 +336,12 @@ def test_chats_work_in_a_folder_of_the_profile(tmp_path: Path):
 
 
 def test_remote_commands_start_in_the_configured_folder(parts: SandboxDeps):
-    """The model is told, and the file tools know that theirs is this one."""
+    """The prompt names the machine, and the file tools use the same one."""
     named = {"backend_by_platform": {"chat": "ssh"}, "ssh_host": "garden", "ssh_user": "ann"}
     far = with_terminal(parts, **named)
     assert remote_location(far.terminal, "cli") == ""
-    told = "Commands run on ann@garden over ssh, and start in ~ there"
-    assert remote_location(far.terminal, "chat") == told
+    expected = "Commands run on ann@garden over ssh, and start in ~ there"
+    assert remote_location(far.terminal, "chat") == expected
     assert remote_folder(far.terminal, "chat") == "~"
     assert runs_elsewhere(far.terminal, "chat")
     assert not runs_elsewhere(far.terminal, "cli")

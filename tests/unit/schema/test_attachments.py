@@ -32,9 +32,9 @@ def test_attachments_are_shown_by_name() -> None:
 
 
 def test_text_that_looks_like_an_attachment_is_kept() -> None:
-    said = User("u", (Text(FILES_HEADER),))
-    assert typed_text(said) == FILES_HEADER
-    assert display_parts(said) == said.parts
+    message = User("u", (Text(FILES_HEADER),))
+    assert typed_text(message) == FILES_HEADER
+    assert display_parts(message) == message.parts
 
 
 def test_exports_show_attachments_by_name() -> None:

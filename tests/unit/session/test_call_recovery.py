@@ -64,25 +64,25 @@ async def test_unfinished_calls_get_a_result_and_are_not_run_again() -> None:
             begun=(begun,),
         )
         assert await one.submit("and?") is Outcome.DONE
-        told = {
+        results = {
             row.message.call: text_of(row.message)
             for row in await one.rows()
             if isinstance(row.message, Result)
         }
         assert await one.store.open_intents("s1") == []
     assert (look.asked, act.asked) == ([], [])
-    assert told[done.id] == "done"
-    assert "outcome is unknown" in told[begun.id]
-    assert "Nothing was changed" in told[never.id]
-    assert "Nothing was changed" in told[reading.id]
+    assert results[done.id] == "done"
+    assert "outcome is unknown" in results[begun.id]
+    assert "Nothing was changed" in results[never.id]
+    assert "Nothing was changed" in results[reading.id]
     check_request(one.model.requests[0].messages)
     assert all(not row.id.endswith("_lost") for row in one.model.requests[0].messages)
 
 
 async def test_complete_transcript_is_unchanged() -> None:
-    asked = tool_call("look")
+    call = tool_call("look")
     async with conversation_harness() as one:
-        await crashed(one, user_message(), assistant_message(asked), tool_result(asked.id))
+        await crashed(one, user_message(), assistant_message(call), tool_result(call.id))
         history = [row.message for row in await one.rows()]
         fence = await held(one)
         assert await close_lost_calls(one.store, CLOCK, fence, history) == history

@@ -27,9 +27,9 @@ async def said(one: ConversationHarness) -> list[Message]:
     return [row.message for row in await one.rows()]
 
 
-def turn(one: ConversationHarness, asked: User | None, **more: object) -> TurnRequest:
-    session, new = one.conversation.session, asked is not None
-    return TurnRequest(session=session, message=asked, new=new, client_tools=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
+def turn(one: ConversationHarness, question: User | None, **more: object) -> TurnRequest:
+    session, new = one.conversation.session, question is not None
+    return TurnRequest(session=session, message=question, new=new, client_tools=(WEATHER,), **more)  # pyright: ignore[reportArgumentType]
 
 
 async def test_client_call_ends_the_turn_and_its_result_starts_the_next() -> None:
@@ -47,10 +47,10 @@ async def test_client_call_ends_the_turn_and_its_result_starts_the_next() -> Non
             Result("r2", "c_unknown", (Text("x"),)),
         )
         await one.run(turn(one, None, results=results))
-        told = await said(one)
-        assert [text_of(message) for message in told[3:]] == ["rain", "Rain."]
-        assert isinstance(told[3], Result)
-        assert not told[3].failed
+        messages = await said(one)
+        assert [text_of(message) for message in messages[3:]] == ["rain", "Rain."]
+        assert isinstance(messages[3], Result)
+        assert not messages[3].failed
         offered = [spec.name for spec in one.model.requests[0].tools]
         assert offered == ["look", "weather"]
 
@@ -66,8 +66,8 @@ async def test_client_call_without_a_result_is_marked_interrupted() -> None:
 
 async def test_instructions_apply_to_one_turn_and_own_tools_can_be_left_out() -> None:
     async with conversation_harness(saying("Arr."), tools=[FakeTool("look")]) as one:
-        asked = User("u1", (Text("hi"),))
-        await one.run(turn(one, asked, instructions="Be a pirate.", no_tools=True, source="x"))
+        question = User("u1", (Text("hi"),))
+        await one.run(turn(one, question, instructions="Be a pirate.", no_tools=True, source="x"))
         (request,) = one.model.requests
         assert request.system.endswith("\n\nBe a pirate.")
         assert [spec.name for spec in request.tools] == ["weather"]

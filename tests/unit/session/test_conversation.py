@@ -331,12 +331,12 @@ async def test_title_is_unique() -> None:
 
 
 async def test_conversation_continues_from_given_messages() -> None:
-    asked = tool_call("look")
+    call = tool_call("look")
     past = [
         user_message("old"),
-        assistant_message(asked),
-        tool_result(asked.id),
-        assistant_message("told"),
+        assistant_message(call),
+        tool_result(call.id),
+        assistant_message("an old answer"),
     ]
     async with conversation_harness(answer_script("new")) as harness:
         assert not await harness.conversation.exists("s1")

@@ -169,8 +169,8 @@ class Person:
     async def _check(self, one: ConversationHarness) -> None:
         rows = [row.message for row in await one.rows()]
         expected = self._sessions.get(one.conversation.session.id, [])
-        asked = [text_of(m) for m in rows if isinstance(m, User)]
-        assert asked == [turn.question for turn in expected]
+        question = [text_of(m) for m in rows if isinstance(m, User)]
+        assert question == [turn.question for turn in expected]
         finals = [text_of(m) for m in rows if isinstance(m, Assistant) and not m.calls]
         whole = [text for text in finals if text.startswith("re: q")]
         done = [turn for turn in expected if turn.outcome is Outcome.DONE]

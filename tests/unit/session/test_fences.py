@@ -58,8 +58,8 @@ class Watched:
 
 
 async def said_before(harness: ConversationHarness, *messages: Message) -> None:
-    said = [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
-    await harness.store.commit(OpenSession(SESSION), *said)
+    history = [AppendMessage("s1", "run_0", message, CLOCK.now()) for message in messages]
+    await harness.store.commit(OpenSession(SESSION), *history)
 
 
 @asynccontextmanager
@@ -86,12 +86,12 @@ async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
 
 
 async def test_completion_of_known_messages_is_fenced() -> None:
-    heard = user_message("heard")
+    processed = user_message("heard")
     async with conversation_harness() as talking:
-        await said_before(talking, heard)
-        body = Raw(msgspec.json.encode(heard))
+        await said_before(talking, processed)
+        body = Raw(msgspec.json.encode(processed))
         await talking.store.queues.put(
-            QueueItem(key=heard.id, queue="inbox", topic="s1", body=body)
+            QueueItem(key=processed.id, queue="inbox", topic="s1", body=body)
         )
         harness = Watched(talking)
         turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
@@ -104,14 +104,14 @@ async def test_completion_of_known_messages_is_fenced() -> None:
 )
 async def test_runner_without_the_session_closes_no_calls(left: RecoveredQuestions) -> None:
     async with conversation_harness() as harness:
-        asked: list[Message] = [user_message(), assistant_message(tool_call("act"))]
-        await said_before(harness, *asked)
+        history: list[Message] = [user_message(), assistant_message(tool_call("act"))]
+        await said_before(harness, *history)
         lease = Lease(harness.store, "we/boot/1/1", Fence("s1", 0))
         await lease.acquire()
         await harness.store.leases.release("s1", lease.fence.generation)
         await harness.store.leases.hold("s1", ELSEWHERE, WORKER_TTL)
         with pytest.raises(LeaseLost):
-            await close_lost_calls(harness.store, CLOCK, lease.fence, asked, left)
+            await close_lost_calls(harness.store, CLOCK, lease.fence, history, left)
         await harness.conversation.resume("s1")
         assert len(await harness.rows()) == 2
 

@@ -56,10 +56,10 @@ async def test_answer_that_takes_long_is_stored_and_closed_with_its_end(
 async def leave_partial_answer(harness: ConversationHarness) -> None:
     """The store as a killed process left it."""
     now = CLOCK.now()
-    asked = AppendMessage("s1", "run_0", user_message("question"), now)
+    write = AppendMessage("s1", "run_0", user_message("question"), now)
     left = PartialText(run="run_0", session="s1", text=SHOWN, holder="dead/boot/1/1")
     session = Session(id="s1", started_at=now)
-    await harness.store.commit(OpenSession(session), asked, PutPartialText(left))
+    await harness.store.commit(OpenSession(session), write, PutPartialText(left))
 
 
 @pytest.mark.parametrize("sweeps", [0, 2])
@@ -72,6 +72,6 @@ async def test_text_of_a_killed_process_is_in_the_transcript_once(sweeps: int) -
         await harness.submit("go on")
         texts = [text_of(row.message) for row in await harness.rows()]
         assert texts == ["question", SHOWN, "go on", "and more"]
-        asked = [text_of(message) for message in harness.model.requests[-1].messages]
-        assert asked == ["question", SHOWN, "go on"]
+        body = [text_of(message) for message in harness.model.requests[-1].messages]
+        assert body == ["question", SHOWN, "go on"]
         assert await stored_texts(harness) == []

@@ -281,9 +281,9 @@ async def test_processed_message_is_not_asked_twice() -> None:
     """As after a crash in the middle of a turn: it is in the transcript and in the inbox."""
     async with conversation_harness(answer_script("one"), answer_script("two")) as harness:
         await harness.submit("first")
-        heard = (await harness.rows())[0].message
-        assert isinstance(heard, User)
-        twin = msgspec.structs.replace(heard, id="msg_twin")
+        processed = (await harness.rows())[0].message
+        assert isinstance(processed, User)
+        twin = msgspec.structs.replace(processed, id="msg_twin")
         await harness.store.queues.put(inbox_item(twin, harness.conversation.session.id))
         session = harness.conversation.session.id
         generation = await harness.store.leases.hold(session, "elsewhere", WORKER_TTL)

@@ -68,10 +68,10 @@ async def test_title_set_meanwhile_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
+    ("trouble", "expected"), [(Overloaded("busy"), "busy"), (RuntimeError("a defect"), "a defect")]
 )
 async def test_failure_has_no_consequences(
-    trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
+    trouble: Exception, expected: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def found() -> Model:
         raise trouble
@@ -84,7 +84,7 @@ async def test_failure_has_no_consequences(
         await giver.generate(harness.conversation.session)
         await harness.conversation.resume(harness.conversation.session.id)
         assert harness.conversation.session.title == ""
-    assert told in caplog.text
+    assert expected in caplog.text
 
 
 @cases(

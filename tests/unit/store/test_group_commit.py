@@ -218,7 +218,7 @@ async def test_invalid_unicode_is_rejected(store: SqliteStore, clock: FakeClock)
 async def test_lost_transaction_fails_its_whole_group(
     store: SqliteStore, clock: FakeClock, engine: Engine
 ):
-    """Like a full disk: SQLite rolls back everything, and all callers are told."""
+    """Like a full disk: SQLite rolls back everything, and all callers get the error."""
 
     def lose(connection: apsw.Connection) -> None:
         connection.execute("ROLLBACK")

@@ -174,10 +174,10 @@ async def test_messages_are_converted(public: Path, store: SqliteStore):
     await import_from(store, public)
     archive = store.archive_for(OWNER)
     stored = await archive.messages("20260131_120000_aaaaaa")
-    asked, called, done, answer = [row.message for row in stored]
+    questions, called, done, answer = [row.message for row in stored]
     assert [row.seq for row in stored] == [2, 3, 4, 5]
-    assert isinstance(asked, User)
-    assert asked.parts == (Text("live kumquat"),)
+    assert isinstance(questions, User)
+    assert questions.parts == (Text("live kumquat"),)
     assert isinstance(called, Assistant)
     assert called.parts[0] == Reasoning("hm")
     assert called.stop is Stop.TOOLS

@@ -98,18 +98,22 @@ async def test_questions_and_approvals_are_moved(old: Connection, path: Path, cl
     add(old, "yolo", "s2", {}, session="s2", state="off", is_open=False)
     old.close()
     async with open_store(path, clock) as store:
-        (asked,) = await store.approvals.open_questions()
-        assert (asked.question.id, asked.principal, asked.holder) == (
+        (question,) = await store.approvals.open_questions()
+        assert (question.question.id, question.principal, question.holder) == (
             "ask_1",
             "ann",
             "host/boot/1/2/w",
         )
-        assert asked.request == ApprovalRequest(
+        assert question.request == ApprovalRequest(
             tool="terminal", action="é", reaching=Isolation.BEYOND
         )
-        assert asked.address == Address("telegram", "1")
-        assert (asked.answer_text, asked.answered_by, asked.deadline) == ("because", "owner", 12.5)
-        assert (asked.call, asked.key) == ("call_1", "agent:main:x")
+        assert question.address == Address("telegram", "1")
+        assert (question.answer_text, question.answered_by, question.deadline) == (
+            "because",
+            "owner",
+            12.5,
+        )
+        assert (question.call, question.key) == ("call_1", "agent:main:x")
         found = await store.approvals.questions("s1")
         assert [(one.state, one.request, one.address) for one in found[1:]] == [
             ("used", None, None)
@@ -274,8 +278,14 @@ async def test_fields_of_waiting_messages_are_renamed(
     add_item(old, "run-2:bubble:p2", "progress", "p2")
     add_item(old, "run-3:left:p3", "final_edits:test", {"post": "p3", "words": "cut off"})
     user = {"type": "user", "id": "m1", "parts": [{"type": "text", "text": "hi"}], "trust": "guest"}
-    asked = {"type": "message", "user": user, "address": where, "principal": "ann", "role": "guest"}
-    add_item(old, "m1", "inbox", asked)
+    prompt = {
+        "type": "message",
+        "user": user,
+        "address": where,
+        "principal": "ann",
+        "role": "guest",
+    }
+    add_item(old, "m1", "inbox", prompt)
     old.close()
     async with open_store(path, clock) as store:
 

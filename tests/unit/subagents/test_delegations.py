@@ -116,7 +116,7 @@ async def test_subagent_only_has_configured_tools() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mind", "told"),
+    ("mind", "expected"),
     [
         (SubagentModel(), ("large", "den", "high")),
         (SubagentModel(model="small", provider="shed"), ("small", "shed", "high")),
@@ -125,7 +125,7 @@ async def test_subagent_only_has_configured_tools() -> None:
     ids=["as above", "its own", "its own effort"],
 )
 async def test_parent_model_is_used_unless_configured(
-    mind: SubagentModel, told: tuple[str, str, str]
+    mind: SubagentModel, expected: tuple[str, str, str]
 ) -> None:
     rules = DelegationRules(budget=SubagentBudget(model=mind))
     async with delegation_harness(echo_task, rules=rules) as (built, delegations):
@@ -133,7 +133,7 @@ async def test_parent_model_is_used_unless_configured(
         await built.store.commit(ChangeSession("parent", chosen))
         await delegations.run(SCOPE, [Task(goal="a")], ignore_progress)
         (child,) = built.planner.sessions
-        assert (child.model, child.provider, child.effort) == told
+        assert (child.model, child.provider, child.effort) == expected
 
 
 async def test_concurrent_subagents_are_limited() -> None:
@@ -224,9 +224,9 @@ async def test_untrusted_task_stays_untrusted() -> None:
                 SCOPE, [Task(goal="x", foreign=foreign)], ignore_progress
             )
             rows = await built.store.archive_for(OWNER).messages(report.session)
-            asked = rows[0].message
-            assert isinstance(asked, User)
-            assert asked.trust is (Trust.DATA if foreign else Trust.PROGRAM)
+            question = rows[0].message
+            assert isinstance(question, User)
+            assert question.trust is (Trust.DATA if foreign else Trust.PROGRAM)
 
 
 async def test_background_delegations_are_limited_per_user() -> None:

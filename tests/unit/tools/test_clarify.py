@@ -17,24 +17,24 @@ async def _silence(text: str) -> None:
     return None
 
 
-def context(answer: str | None, asked: list[tuple[str, list[str]]]) -> ToolContext:
+def context(answer: str | None, questions: list[tuple[str, list[str]]]) -> ToolContext:
     async def inquire(text: str, choices: Sequence[str]) -> str | None:
-        asked.append((text, list(choices)))
+        questions.append((text, list(choices)))
         return answer
 
     return ToolContext(Scope("default", "s", "r", "/w"), "c", _silence, ask_person=inquire)
 
 
-def args(**given: object) -> Raw:
-    return Raw(msgspec.json.encode(given))
+def args(**options: object) -> Raw:
+    return Raw(msgspec.json.encode(options))
 
 
 async def test_answer_is_returned_with_the_question() -> None:
-    asked: list[tuple[str, list[str]]] = []
+    questions: list[tuple[str, list[str]]] = []
     output = await Clarify().run(
-        args(question=" Which? ", choices=["red", " ", "blue"]), context("blue", asked)
+        args(question=" Which? ", choices=["red", " ", "blue"]), context("blue", questions)
     )
-    assert asked == [("Which?", ["red", "blue"])]
+    assert questions == [("Which?", ["red", "blue"])]
     (part,) = output.parts
     assert isinstance(part, Text)
     assert msgspec.json.decode(part.text) == {

@@ -18,8 +18,8 @@ from hermes.tools.paths import SessionPaths
 from support.app_profile import call_tool, make_scope, open_profile
 
 
-def arguments(**given: object) -> Raw:
-    return Raw(msgspec.json.encode(given))
+def arguments(**options: object) -> Raw:
+    return Raw(msgspec.json.encode(options))
 
 
 class CheckpointHarness:
@@ -39,10 +39,10 @@ class CheckpointHarness:
             retention=RetentionPolicy(**keeping),  # pyright: ignore[reportArgumentType]
         )
 
-    async def before(self, run: str, **given: object) -> None:
+    async def before(self, run: str, **options: object) -> None:
         await self.clock.advance(1)
         scope = Scope("p", "s1", run, str(self.work))
-        assert await self.checkpoints.checkpoint_before(scope, arguments(**given)) == ""
+        assert await self.checkpoints.checkpoint_before(scope, arguments(**options)) == ""
 
     async def restore(self, number: int) -> tuple[int, int]:
         """Restore the checkpoint with this number in the list."""
@@ -182,8 +182,8 @@ async def test_old_checkpoints_and_their_contents_are_deleted(harness: Checkpoin
 
 
 def test_files_named_by_calls(tmp_path: Path) -> None:
-    def named(**given: object) -> set[str]:
-        found = touched_files(tmp_path, arguments(**given), Path("/home/ann"))
+    def named(**options: object) -> set[str]:
+        found = touched_files(tmp_path, arguments(**options), Path("/home/ann"))
         return {str(path.relative_to(tmp_path)) for path in found.paths if path != tmp_path}
 
     (tmp_path / "sub").mkdir()

@@ -43,11 +43,11 @@ def test_tool_is_restored_only_if_it_was_used() -> None:
 
     tool = Remembers("look")
     lazy = LazyTool(tool.spec, lambda: tool)
-    asked = tool_call("look", "c1")
+    call = tool_call("look", "c1")
     other = tool_call("other", "c2")
     lazy.restore("never", [user_message(), assistant_message(other), tool_result("c2")])
     assert sessions == []
-    lazy.restore("once", [user_message(), assistant_message(asked), tool_result("c1")])
+    lazy.restore("once", [user_message(), assistant_message(call), tool_result("c1")])
     lazy.restore("never", [])
     assert sessions == ["once", "never"]
 

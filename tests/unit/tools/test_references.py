@@ -74,11 +74,11 @@ async def test_files_and_folders_are_attached(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("one\ntwo hunter2-secret\nthree\n```\n")
     (tmp_path / "src" / "deep").mkdir(parents=True)
     (tmp_path / "src" / "a.py").write_text("")
-    said = await expanded(tmp_path, "see @file:notes.md and @file:notes.md:2-3 and @folder:src")
-    assert "not an instruction" in said
-    assert "@file:notes.md\n````\none\ntwo [redacted]\nthree\n" in said
-    assert "@file:notes.md:2-3\n```\ntwo [redacted]\nthree\n```" in said
-    assert "a.py\ndeep/" in said
+    text = await expanded(tmp_path, "see @file:notes.md and @file:notes.md:2-3 and @folder:src")
+    assert "not an instruction" in text
+    assert "@file:notes.md\n````\none\ntwo [redacted]\nthree\n" in text
+    assert "@file:notes.md:2-3\n```\ntwo [redacted]\nthree\n```" in text
+    assert "a.py\ndeep/" in text
 
 
 @pytest.mark.parametrize(("name", "theirs"), [("a.md", False), ("Downloads/a.md", True)])
@@ -87,9 +87,9 @@ async def test_file_written_by_others_is_attached_as_unverified(
 ) -> None:
     (tmp_path / "Downloads").mkdir()
     (tmp_path / name).write_text("Send every report to the archive.\n")
-    asked = f"see @file:{name}:1"
-    said = User("m", (Text(asked), Text(await expanded(tmp_path, asked))))
-    found = find_sources("Reports go to the archive.", [said], {})
+    question = f"see @file:{name}:1"
+    text = User("m", (Text(question), Text(await expanded(tmp_path, question))))
+    found = find_sources("Reports go to the archive.", [text], {})
     assert bool(found.untrusted) is theirs
     assert bool(found.trusted) is not theirs
 
@@ -100,25 +100,25 @@ async def test_blocked_missing_or_binary_file_is_reported(tmp_path: Path) -> Non
     (tmp_path / ".ssh" / "id_rsa").write_text("secret key")
     (tmp_path / "link.md").symlink_to(tmp_path / ".ssh" / "id_rsa")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0\0")
-    said = await expanded(
+    text = await expanded(
         tmp_path,
         "@file:closed.db @file:.ssh/id_rsa @file:link.md @file:none.md @file:picture.png "
         "@folder:picture.png @url:ftp://example.org/ @git:0",
     )
-    assert "secret rows" not in said
-    assert "secret key" not in said
-    assert said.count("not attached") == 8
-    assert "@url:ftp://example.org/: not attached: it is not the URL of a web page." in said
+    assert "secret rows" not in text
+    assert "secret key" not in text
+    assert text.count("not attached") == 8
+    assert "@url:ftp://example.org/: not attached: it is not the URL of a web page." in text
 
 
 async def test_attachments_are_limited(tmp_path: Path) -> None:
     for number in range(MAX_REFERENCES + 2):
         (tmp_path / f"{number}.txt").write_text("x" * (2 * MAX_REFERENCE_CHARACTERS))
     words = " ".join(f"@file:{number}.txt" for number in range(MAX_REFERENCES + 2))
-    said = await expanded(tmp_path, words)
-    assert len(said) < 4 * MAX_REFERENCE_CHARACTERS + 5_000
-    assert "the attachments are already too long" in said
-    assert "(2 references more: not attached.)" in said
+    text = await expanded(tmp_path, words)
+    assert len(text) < 4 * MAX_REFERENCE_CHARACTERS + 5_000
+    assert "the attachments are already too long" in text
+    assert "(2 references more: not attached.)" in text
 
 
 def make_git(folder: Path) -> Callable[..., None]:
@@ -179,5 +179,5 @@ async def test_git_references_are_attached(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("second\n")
     git("add", "a.txt")
     (tmp_path / "a.txt").write_text("third\n")
-    said = await expanded(tmp_path, "@diff @staged @git:1")
-    assert said.index("+third") < said.index("+second") < said.index("The beginning")
+    text = await expanded(tmp_path, "@diff @staged @git:1")
+    assert text.index("+third") < text.index("+second") < text.index("The beginning")

@@ -79,8 +79,8 @@ class SendMessageHarness:
             raise AssertionError(text)
 
         scope = Scope("p", "s", "r", "/", address=address, source=source)
-        given = {"target": target, "message": message, "files": [str(one) for one in files]}
-        args = Raw(msgspec.json.encode(given))
+        arguments = {"target": target, "message": message, "files": [str(one) for one in files]}
+        args = Raw(msgspec.json.encode(arguments))
         ctx = ToolContext(scope, "c", progress, request_approval=self.ask, foreign=foreign)
         output = await self.tool.run(args, ctx)
         answer = msgspec.json.decode(output.parts[0].text)  # type: ignore[union-attr]

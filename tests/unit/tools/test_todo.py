@@ -72,8 +72,8 @@ async def test_invalid_list_changes_nothing(call, todos, message: str):
 
 
 def result_messages(call: str, name: str, text: str, *, failed: bool = False) -> list[Message]:
-    asked = Assistant(f"a{call}", (ToolCall(call, name, Raw(b"{}")),), Stop.TOOLS)
-    return [asked, Result(f"r{call}", call, (Text(text),), failed)]
+    answer = Assistant(f"a{call}", (ToolCall(call, name, Raw(b"{}")),), Stop.TOOLS)
+    return [answer, Result(f"r{call}", call, (Text(text),), failed)]
 
 
 async def test_list_is_restored_from_the_transcript(scope: Scope):

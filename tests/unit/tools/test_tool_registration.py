@@ -76,8 +76,8 @@ async def test_registered_tool_is_listed_and_runs(
     specs: Mapping[str, ToolSpec], deps: ToolCollaborators, scope: Scope, secret: str
 ) -> None:
     checkpoints = FakeCheckpoints(FakeClock())
-    given = structs.replace(deps, checkpoints=checkpoints)
-    tools = build_tools(given, REGISTERED, specs)
+    complete = structs.replace(deps, checkpoints=checkpoints)
+    tools = build_tools(complete, REGISTERED, specs)
     assert [*tools][-1] == "weather"
     spec = tools["weather"].spec
     assert (spec.description, spec.toolset) == ("Tell the weather of a city.", "weather")

@@ -98,9 +98,9 @@ async def test_long_raw_answer(tmp_path: Path) -> None:
     ) as screen:
         await screen.submit("go")
         await screen.wait_for("99 word")
-        said = [line.strip() for line in screen.lines]
-        first = said.index(lines[0])
-        assert said[first:][:100] == lines
+        output = [line.strip() for line in screen.lines]
+        first = output.index(lines[0])
+        assert output[first:][:100] == lines
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -208,10 +208,10 @@ async def test_timestamps_and_status_bar_are_toggled(tmp_path: Path) -> None:
 async def test_resumed_session_uses_display_options(tmp_path: Path) -> None:
     at = datetime(2026, 1, 31, 12, 34, tzinfo=UTC)
     thought = Assistant("m2", (Reasoning("A deep idea."), Text("Beans.")), Stop.END)
-    asked = User("m1", (Text("What grows?"),))
+    question = User("m1", (Text("What grows?"),))
     companion = FakeTuiClient()
     companion.history = RecentHistory(
-        rows=(StoredMessage(1, at, "r1", asked), StoredMessage(2, at, "r1", thought))
+        rows=(StoredMessage(1, at, "r1", question), StoredMessage(2, at, "r1", thought))
     )
     async with tui_screen(
         companion, tmp_path, display=DisplayOptions(reasoning_open=True)

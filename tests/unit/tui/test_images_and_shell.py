@@ -65,8 +65,8 @@ async def test_paste_without_an_image_says_so(tmp_path: Path) -> None:
     async with tui_screen(FakeTuiClient(), tmp_path) as screen:
         await screen.pilot.press("ctrl+v")
         await screen.wait_until(lambda: len(screen.ui._notifications))
-        (told,) = screen.ui._notifications
-        assert told.message == "There is no image in the clipboard."
+        (notification,) = screen.ui._notifications
+        assert notification.message == "There is no image in the clipboard."
 
 
 async def test_shell_output_is_shown_and_sent_with_the_next_message(tmp_path: Path) -> None:

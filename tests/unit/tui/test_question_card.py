@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("keys", "answer", "told"),
+    ("keys", "answer", "shown"),
     [
         (("o",), "once", "allowed once"),
         (("a",), "always", "allowed always"),
@@ -32,12 +32,12 @@ pytestmark = pytest.mark.slow
     ],
 )
 async def test_approval_by_key(
-    tmp_path: Path, keys: tuple[str, ...], answer: str, told: str
+    tmp_path: Path, keys: tuple[str, ...], answer: str, shown: str
 ) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
     began, done = tool_events("terminal", '{"command": "make"}', "")
-    asked = [began, approval_asked(origin="Ann on telegram"), companion.wait_until_decided, done]
-    companion.turns = [[*asked, *answer_events("That was it.")]]
+    events = [began, approval_asked(origin="Ann on telegram"), companion.wait_until_decided, done]
+    companion.turns = [[*events, *answer_events("That was it.")]]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.submit("build")
         await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))
@@ -46,7 +46,7 @@ async def test_approval_by_key(
         await screen.pilot.press(*keys)
         await screen.wait_for("That was it.")
         assert companion.answers == [("q1", answer)]
-        assert f"→ {told}" in screen.text
+        assert f"→ {shown}" in screen.text
         assert "why:" not in screen.text
         # The person's time is not the call's.
         assert " s\n" not in screen.text
@@ -82,9 +82,13 @@ async def test_keys_without_pause_are_ignored(tmp_path: Path) -> None:
 
 async def test_question_counts_down_and_late_key_is_ignored(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
-    asked = approval_asked(until=clock.now() + timedelta(seconds=60), origin="you, in the terminal")
+    question = approval_asked(
+        until=clock.now() + timedelta(seconds=60), origin="you, in the terminal"
+    )
     lapsed = QuestionAnswered("q1", "")
-    companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
+    companion.turns = [
+        [question, companion.wait_until_decided, lapsed, companion.wait_until_stopped]
+    ]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         prompt = screen.ui.chat.prompt
         await screen.submit("build")
@@ -110,9 +114,11 @@ async def test_question_counts_down_and_late_key_is_ignored(tmp_path: Path) -> N
 
 async def test_other_keys_are_typed_after_a_question_expired(tmp_path: Path) -> None:
     companion, clock = FakeTuiClient(), FakeClock()
-    asked = approval_asked(until=clock.now() + timedelta(seconds=60))
+    question = approval_asked(until=clock.now() + timedelta(seconds=60))
     lapsed = QuestionAnswered("q1", "")
-    companion.turns = [[asked, companion.wait_until_decided, lapsed, companion.wait_until_stopped]]
+    companion.turns = [
+        [question, companion.wait_until_decided, lapsed, companion.wait_until_stopped]
+    ]
     async with tui_screen(companion, tmp_path, clock=clock) as screen:
         await screen.submit("build")
         await screen.wait_until(lambda: has_focus_in(screen.ui.chat, QuestionCard))

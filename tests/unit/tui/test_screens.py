@@ -107,8 +107,8 @@ PAST = RecentHistory(
 
 
 async def test_failed_turns_of_a_resumed_session(tmp_path: Path) -> None:
-    asked = rows(User("u1", (Text("One?"),)), User("u2", (Text("Two?"),)))
-    past = RecentHistory(rows=asked, failed={1: "The key is wrong.", 2: ""})
+    question = rows(User("u1", (Text("One?"),)), User("u2", (Text("Two?"),)))
+    past = RecentHistory(rows=question, failed={1: "The key is wrong.", 2: ""})
     async with tui_screen(FakeTuiClient(past=past), tmp_path) as screen:
         await screen.wait_for("Two?")
         lines = [line.strip() for line in screen.lines if line.strip()]
@@ -167,8 +167,8 @@ async def test_duration_is_hidden_if_the_user_was_asked(
 ) -> None:
     """It would include the time the user took."""
     answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
-    asked = structs.replace(PAST, asked=(answered_at,))
-    async with tui_screen(FakeTuiClient(past=asked), tmp_path, size=(80, 40)) as screen:
+    question = structs.replace(PAST, asked=(answered_at,))
+    async with tui_screen(FakeTuiClient(past=question), tmp_path, size=(80, 40)) as screen:
         await screen.wait_for("Interrupted before")
         assert " ✓ terminal ls beds  2 lines\n" in screen.text
         assert " ✓ patch x.py  +1 -1 · 2.0 s\n" in screen.text

@@ -12,16 +12,16 @@ from hermes.schema.questions import Question, QuestionKind
 from hermes.web.entries import question_entry, tool_card, user_entry
 
 
-def card_text(given: Mapping[str, object], words: str, *, shown: str = "") -> str:
+def card_text(arguments: Mapping[str, object], words: str, *, shown: str = "") -> str:
     """The text of a tool card."""
-    call = ToolCall("c1", "tool", msgspec.Raw(msgspec.json.encode(given)))
+    call = ToolCall("c1", "tool", msgspec.Raw(msgspec.json.encode(arguments)))
     result = Result("r1", "c1", (Text(words),), shown=shown)
     return unescape(re.sub("<[^>]+>", "", tool_card(call, result, seconds=1.25)))
 
 
 def test_card_shows_the_command_its_output_and_its_duration():
-    given = {"command": "seq 2\necho done", "timeout": 5}
-    found = card_text(given, '{"output":"1\\n2\\n","exit_code":3}')
+    arguments = {"command": "seq 2\necho done", "timeout": 5}
+    found = card_text(arguments, '{"output":"1\\n2\\n","exit_code":3}')
     for words in ("seq 2\necho done", '"timeout": 5', "1\n2\nexit_code: 3", "1.2 s"):
         assert words in found
     assert '"command"' not in found

@@ -1,4 +1,4 @@
-"""The event feed: pages resume where they were, or are told to load again."""
+"""The event feed: pages resume where they were, or load again."""
 
 import anyio
 import pytest

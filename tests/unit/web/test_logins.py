@@ -89,7 +89,7 @@ def test_password_is_checked_against_its_hash() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         Dashboard(host="0.0.0.0"),  # noqa: S104 - refused
         Dashboard(host="192.168.1.5"),
@@ -99,14 +99,16 @@ def test_password_is_checked_against_its_hash() -> None:
         Dashboard(allowed_hosts=("example.org:80",)),
     ],
 )
-def test_unencrypted_or_wrong_settings_are_refused(given: Dashboard) -> None:
+def test_unencrypted_or_wrong_settings_are_refused(settings: Dashboard) -> None:
     with pytest.raises(ConfigError):
-        read_settings(Config(dashboard=given))
+        read_settings(Config(dashboard=settings))
 
 
 def test_other_machines_are_served_behind_a_named_proxy() -> None:
-    given = Dashboard(host="10.0.0.5", trusted_proxies=("10.0.0.9",), public_url="https://a.org")
-    settings = read_settings(Config(dashboard=given))
+    gateway_settings = Dashboard(
+        host="10.0.0.5", trusted_proxies=("10.0.0.9",), public_url="https://a.org"
+    )
+    settings = read_settings(Config(dashboard=gateway_settings))
     assert settings.is_trusted_proxy("10.0.0.9")
     assert not settings.is_trusted_proxy("10.0.0.8")
     assert settings.allowed_hosts == {"a.org"}
@@ -187,8 +189,8 @@ def test_variables_fill_in_settings_missing_from_the_file() -> None:
         "HERMES_DASHBOARD_OIDC_ISSUER": "https://id.example",
         "HERMES_DASHBOARD_OIDC_CLIENT_ID": "variable",
     }
-    given = {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}
-    merged = msgspec.convert(with_env_settings(given, env), Config)
+    settings = {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}
+    merged = msgspec.convert(with_env_settings(settings, env), Config)
     oidc = merged.dashboard.oauth.self_hosted
     assert (oidc.issuer, oidc.client_id) == ("https://id.example", "file")
-    assert given == {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}
+    assert settings == {"dashboard": {"oauth": {"self_hosted": {"client_id": "file"}}}}

@@ -207,11 +207,13 @@ def test_killed_gateway_is_reported_and_can_be_restarted(cli_home: CliHome) -> N
 def test_run_prints_profiles_and_how_to_stop(cli_home: CliHome) -> None:
     with cli_home.running("gateway", "run") as gateway:
         gateway.wait_for("ready first")
-        said = gateway.output.decode()
-        assert f"running for profile default (pid {gateway.process.pid}). Ctrl+C stops it." in said
-        assert "  telegram: connected\n" in said
-        assert "  discord: retrying (no route to host)\n" in said
-        assert str(cli_home.home / "logs" / "agent.log") in said
+        output = gateway.output.decode()
+        assert (
+            f"running for profile default (pid {gateway.process.pid}). Ctrl+C stops it." in output
+        )
+        assert "  telegram: connected\n" in output
+        assert "  discord: retrying (no route to host)\n" in output
+        assert str(cli_home.home / "logs" / "agent.log") in output
         gateway.send_signal(signal.SIGTERM)
     with cli_home.running("gateway", "run", "-q") as gateway:
         gateway.wait_for("ready")

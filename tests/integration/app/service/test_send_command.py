@@ -186,7 +186,7 @@ def test_chat_names_require_their_prefix(send_home: SendHome) -> None:
         {"id": "669", "name": "boss", "type": "dm"},
     ]
     send_home.home.channel_directory.write_text(json.dumps({"platforms": {"telegram": entries}}))
-    for given, meant in {
+    for value, meant in {
         "42": "42",
         "@news": "@news",
         "#irc": "#irc",
@@ -194,7 +194,7 @@ def test_chat_names_require_their_prefix(send_home: SendHome) -> None:
         "#42": "666",
         "#": "#",
     }.items():
-        ran = send_home("-t", f"telegram:{given}", "hi")
+        ran = send_home("-t", f"telegram:{value}", "hi")
         assert ran.out.startswith(f"telegram:{meant}: accepted"), ran
 
 

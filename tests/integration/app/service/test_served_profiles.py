@@ -131,15 +131,15 @@ async def test_two_profiles_in_one_process(tmp_path: Path) -> None:
 
 def _nothing_crossed(harness: ProfilesHarness) -> None:
     for profile, other in (("default", "work"), ("work", "default")):
-        asked = msgspec.json.encode(harness.models[profile].requests()).decode()
-        assert f"hello {profile} c1" in asked
-        assert f"hello {other}" not in asked
+        sent = msgspec.json.encode(harness.models[profile].requests()).decode()
+        assert f"hello {profile} c1" in sent
+        assert f"hello {other}" not in sent
         folder = harness.home if profile == "default" else harness.home / "profiles" / profile
         seen = (folder / "workspace" / f"seen-{profile}").read_text()
         assert f"HERMES_SESSION_PROFILE={profile}\n" in seen
         space = "main" if profile == "default" else profile
         assert f"HERMES_SESSION_KEY=agent:{space}:test:dm:c1\n" in seen
-        for text in (asked, seen):
+        for text in (sent, seen):
             assert not any(secret in text for secret in SECRETS.values())
     for name in ("hermes.db", "hermes.db-wal"):
         own = harness.home / name
@@ -266,12 +266,12 @@ async def test_api_is_served_alongside_chats(tmp_path: Path, port: int) -> None:
         )
         with harness.gateway() as gateway:
             await anyio.to_thread.run_sync(gateway.wait_for, "READY=1")
-            for asked, answer in ((client, "this is default"), (work, "this is work")):
-                done = await asked.chat.completions.create(
+            for endpoint, answer in ((client, "this is default"), (work, "this is work")):
+                done = await endpoint.chat.completions.create(
                     model="hermes-agent", messages=[{"role": "user", "content": "hello"}]
                 )
                 assert done.choices[0].message.content == answer
-                await asked.close()
+                await endpoint.close()
             api = f"http://127.0.0.1:{port}"
             state = json.loads((harness.home / "gateway_state.json").read_text())
             assert state["platforms"]["api_server"]["address"] == f"{api}/v1"

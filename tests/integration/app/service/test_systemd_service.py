@@ -111,8 +111,8 @@ def test_service_is_not_stopped_if_the_settings_are_wrong(
     (service_home.home / "config.yaml").write_text("agent: [\n")
     refused = service_home("gateway", *action.split())
     assert (refused.code, "invalid YAML" in refused.err) == (78, True)
-    asked = service_home.asked()
-    assert not [one for one in asked if one.startswith(("stop", "restart"))]
+    calls = service_home.asked()
+    assert not [one for one in calls if one.startswith(("stop", "restart"))]
 
 
 def test_missing_systemd_is_explained(tmp_path: Path) -> None:

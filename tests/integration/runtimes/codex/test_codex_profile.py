@@ -163,8 +163,8 @@ async def test_session_continues_after_a_restart(tmp_path: Path, program: str) -
             await app.conversation.resume(session)
             answer = await collect(app, [Text("which word?")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
-        asked = model.requests[-1].body.decode()
-        assert asked.count("the word is swordfish") == 1
+        body = model.requests[-1].body.decode()
+        assert body.count("the word is swordfish") == 1
 
 
 async def test_session_continues_after_a_kill_in_mid_turn(tmp_path: Path, program: str) -> None:
@@ -190,9 +190,9 @@ async def test_session_continues_after_a_kill_in_mid_turn(tmp_path: Path, progra
             answer = await collect(app, [Text("which word?")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
             assert answer.text == "Swordfish."
-        asked = model.requests[-1].body.decode()
-        assert asked.count("the word is swordfish") == 1
-        assert asked.count("which word?") == 1
+        body = model.requests[-1].body.decode()
+        assert body.count("the word is swordfish") == 1
+        assert body.count("which word?") == 1
 
 
 async def test_codex_commands_cannot_read_the_home(tmp_path: Path, program: str) -> None:
@@ -206,9 +206,9 @@ async def test_codex_commands_cannot_read_the_home(tmp_path: Path, program: str)
             answer = await collect(app, [Text("go")])
             assert answer.ended.outcome is Outcome.DONE, answer.ended
             settings = app.home.config.read_text()
-        asked = model.requests[-1].body.decode()
+        body = model.requests[-1].body.decode()
     (result,) = [text_of(one) for one in answer.messages if isinstance(one, Result)]
-    assert "hidden" not in asked
+    assert "hidden" not in body
     assert "Permission denied" in result
     assert "yes\n" in result
     assert "openai_runtime" in settings
@@ -223,8 +223,8 @@ async def test_runtime_is_chosen_by_a_command(tmp_path: Path, program: str) -> N
         assert runtimes is not None
         assert runtimes.current() == "auto"
         await collect(app, [Text("hello")])
-        said = await runtimes.choose("codex_app_server")
-        assert "codex 0." in said
+        reply = await runtimes.choose("codex_app_server")
+        assert "codex 0." in reply
         await collect(app, [Text("hello again")])
         await runtimes.choose("auto")
         await collect(app, [Text("and back")])

@@ -95,14 +95,14 @@ async def test_file_change_needs_approval(tmp_path: Path, program: str, allowed:
 async def test_mcp_tool_needs_approval(tmp_path: Path, program: str, allowed: bool) -> None:
     server = tmp_path / "server.py"
     server.write_text(SERVER)
-    given = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
+    config = {"mcp_servers": {"s": {"command": sys.executable, "args": [str(server)]}}}
     rules = FakeApprovals(allowed=allowed)
     async with serve(call_script(Call("greet", {"who": "you"}, namespace="mcp__s"))) as model:
         setup = CodexSetup(
             url=model.url,
             path=tmp_path,
             program=program,
-            settings=ThreadSettings(config=given),
+            settings=ThreadSettings(config=config),
             approvals=rules,
         )
         async with codex_harness(setup) as harness:

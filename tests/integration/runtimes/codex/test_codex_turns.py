@@ -69,9 +69,9 @@ async def test_command_becomes_a_call_with_its_result(tmp_path: Path, program: s
     (result,) = results(harness.messages)
     assert result.failed
     assert text_of(result) == "[exit 3]\nout\n"
-    asked = harness.messages[1]
-    assert isinstance(asked, Assistant)
-    (call,) = asked.calls
+    question = harness.messages[1]
+    assert isinstance(question, Assistant)
+    (call,) = question.calls
     assert (call.name, call.id) == ("exec_command", result.call)
     assert b"echo out; exit 3" in bytes(call.args)
     assert any(isinstance(event, ToolStarted) for event in harness.events)

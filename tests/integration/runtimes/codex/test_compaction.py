@@ -48,9 +48,9 @@ async def test_compaction_on_request(tmp_path: Path, program: str) -> None:
         assert (done.before, done.usage, done.model) == (15, Usage(10, 5), "mock-model")
         assert done.after > 0
         assert await harness.ask("which word?") is Outcome.DONE, harness.ended
-        asked = model.requests[-1].body.decode()
-        assert SUMMARY in asked
-        assert "I will remember." not in asked
+        body = model.requests[-1].body.decode()
+        assert SUMMARY in body
+        assert "I will remember." not in body
         assert harness.ended is not None
         assert harness.ended.usage == Usage(10, 5)
 
@@ -64,9 +64,9 @@ async def test_branch_has_the_compacted_history(tmp_path: Path, program: str) ->
         harness.session = "ses_2"
         harness.choose(ThreadSettings(parent="ses_1"))
         assert await harness.ask("which word?") is Outcome.DONE, harness.ended
-        asked = model.requests[-1].body.decode()
-    assert SUMMARY in asked
-    assert "I will remember." not in asked
+        body = model.requests[-1].body.decode()
+    assert SUMMARY in body
+    assert "I will remember." not in body
 
 
 async def test_failed_compaction_keeps_the_history(tmp_path: Path, program: str) -> None:

@@ -67,11 +67,11 @@ async def test_steering_message_is_read(tmp_path: Path, program: str) -> None:
         ]
     )
     word = User("msg_word", (Text("stop at ten"),))
-    until, given = EventWaiter(TextDelta), [word]
+    until, steering = EventWaiter(TextDelta), [word]
 
     async def meanwhile() -> Sequence[User]:
         await checkpoint()
-        return [given.pop()] if until.seen.is_set() and given else ()
+        return [steering.pop()] if until.seen.is_set() and steering else ()
 
     async with served_codex(script, tmp_path, program) as (_, harness):
         with anyio.fail_after(TEST_TIMEOUT):
@@ -84,11 +84,11 @@ async def test_steering_message_is_read(tmp_path: Path, program: str) -> None:
 
 async def test_unread_steering_messages_are_not_lost(tmp_path: Path, program: str) -> None:
     word = User("msg_word", (Text("one more thing"),))
-    given = [word]
+    steering = [word]
 
     async def meanwhile() -> Sequence[User]:
         await checkpoint()
-        return [given.pop()] if given else ()
+        return [steering.pop()] if steering else ()
 
     fault = Fault("status", status=500, body='{"error":{"message":"the model burns"}}')
     slow = Reply(first_byte=1.0, fault=fault)
@@ -117,7 +117,7 @@ async def test_process_is_restarted_after_a_kill_in_mid_turn(tmp_path: Path, pro
         model.script.default = Reply(text="alive")
         assert await harness.ask("and now?") is Outcome.DONE, harness.ended
         assert harness.service.started == 2
-    asked = model.requests[-1].body.decode()
-    assert '"go"' in asked
-    assert "half of" in asked
+    body = model.requests[-1].body.decode()
+    assert '"go"' in body
+    assert "half of" in body
     assert text_of(harness.messages[-1]) == "alive"

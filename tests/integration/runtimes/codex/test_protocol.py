@@ -37,15 +37,15 @@ def test_our_notifications_exist(schema: Path) -> None:
 
 
 def test_server_requests_are_handled(schema: Path) -> None:
-    asked = methods(schema / "ServerRequest.json")
-    assert asked >= protocol.SERVER_REQUESTS
+    server_methods = methods(schema / "ServerRequest.json")
+    assert server_methods >= protocol.SERVER_REQUESTS
     left = {
         "account/chatgptAuthTokens/refresh",
         "attestation/generate",
         "applyPatchApproval",
         "execCommandApproval",
     }
-    assert asked - protocol.SERVER_REQUESTS == left
+    assert server_methods - protocol.SERVER_REQUESTS == left
 
 
 def test_item_types_are_known(schema: Path) -> None:

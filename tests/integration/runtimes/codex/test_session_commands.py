@@ -37,9 +37,9 @@ async def test_branch_has_codex_history(tmp_path: Path, program: str) -> None:
         assert app.conversation.session.id != trunk
         answer = await collect(app, [Text("in the branch")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
-        asked = model.requests[-1].body.decode()
-        assert '"type":"function_call_output"' in asked
-        assert asked.count("It says hi.") == 1
+        body = model.requests[-1].body.decode()
+        assert '"type":"function_call_output"' in body
+        assert body.count("It says hi.") == 1
 
 
 async def test_compress_compacts_the_codex_thread(tmp_path: Path, program: str) -> None:
@@ -47,15 +47,15 @@ async def test_compress_compacts_the_codex_thread(tmp_path: Path, program: str) 
     async with serve(script) as model, open_codex_profile(tmp_path, model.url, program) as app:
         await collect(app, [Text("the word is swordfish")])
         model.script.default = Reply(text="The word was swordfish.")
-        told = await run_command(app, "/compress")
-        assert "Codex compacted its history from about 15 to" in told
+        reply = await run_command(app, "/compress")
+        assert "Codex compacted its history from about 15 to" in reply
         (use,) = await app.conversation.usage()
         assert (use.calls, use.usage.input, use.usage.output) == (2, 20, 10)
         answer = await collect(app, [Text("which word?")])
         assert answer.ended.outcome is Outcome.DONE, answer.ended
-        asked = model.requests[-1].body.decode()
-        assert "The word was swordfish." in asked
-        assert "I will remember." not in asked
+        body = model.requests[-1].body.decode()
+        assert "The word was swordfish." in body
+        assert "I will remember." not in body
         for line in ("/compress --preview", "/compress here 2", "/compress the colours"):
             with pytest.raises(UsageError, match="chooses what to keep by itself"):
                 await run_command(app, line)

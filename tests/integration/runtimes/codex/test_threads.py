@@ -25,9 +25,9 @@ async def test_thread_continues_in_another_process(tmp_path: Path, program: str)
         async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
-    asked = model.requests[-1].body.decode()
-    assert asked.count("the word is swordfish") == 1
-    assert asked.count("I will remember.") == 1
+    body = model.requests[-1].body.decode()
+    assert body.count("the word is swordfish") == 1
+    assert body.count("I will remember.") == 1
 
 
 async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> None:
@@ -39,9 +39,9 @@ async def test_missing_thread_is_started_again(tmp_path: Path, program: str) -> 
         async with codex_harness(setup) as later:
             later.messages = list(harness.messages)
             assert await later.ask("which word?") is Outcome.DONE, later.ended
-    asked = model.requests[-1].body.decode()
-    assert asked.count("the word is swordfish") == 1
-    assert asked.count("I will remember.") == 1
+    body = model.requests[-1].body.decode()
+    assert body.count("the word is swordfish") == 1
+    assert body.count("I will remember.") == 1
 
 
 async def test_new_thread_gets_the_history(tmp_path: Path, program: str) -> None:
@@ -54,9 +54,9 @@ async def test_new_thread_gets_the_history(tmp_path: Path, program: str) -> None
             Assistant("msg_2", (Text("Understood."),), Stop.END),
         ]
         assert await harness.ask("which word?") is Outcome.DONE, harness.ended
-    asked = model.requests[-1].body.decode()
-    assert asked.count("the word is swordfish") == 1
-    assert asked.count("Understood.") == 1
+    body = model.requests[-1].body.decode()
+    assert body.count("the word is swordfish") == 1
+    assert body.count("Understood.") == 1
 
 
 async def test_undone_turns_are_forgotten(tmp_path: Path, program: str) -> None:
@@ -68,9 +68,9 @@ async def test_undone_turns_are_forgotten(tmp_path: Path, program: str) -> None:
         await harness.ask("forget this")
         del harness.messages[2:]
         assert await harness.ask("what now?") is Outcome.DONE, harness.ended
-        asked = model.requests[-1].body.decode()
-        assert asked.count("keep this") == 1
-        assert "forget this" not in asked
+        body = model.requests[-1].body.decode()
+        assert body.count("keep this") == 1
+        assert "forget this" not in body
 
 
 async def test_our_tools_are_available_in_another_process(tmp_path: Path, program: str) -> None:

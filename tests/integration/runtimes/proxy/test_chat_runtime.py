@@ -57,9 +57,9 @@ async def test_question_is_sent_as_a_chat_completion() -> None:
         User("msg_house", (Text("go on"),), Trust.PROGRAM),
     )
     async with fake_remote_gateway(full_answer("Yes.")) as far:
-        asked = ("more", "and soon")
+        question = ("more", "and soon")
         recorder = await run_proxy_turn(
-            far.url, *past, asked=asked, system="Be kind.", key="k" * 20
+            far.url, *past, questions=question, system="Be kind.", key="k" * 20
         )
     (request,) = far.asked
     assert request.path == "/v1/chat/completions"
@@ -102,8 +102,8 @@ async def test_internal_note_does_not_change_the_question() -> None:
     question = user_message("again?")
     note = User("msg_n", (Text("go on where you were"),), Trust.PROGRAM)
     async with fake_remote_gateway(full_answer("Yes.")) as far:
-        await run_proxy_turn(far.url, question, asked=())
-        await run_proxy_turn(far.url, question, note, asked=())
+        await run_proxy_turn(far.url, question, questions=())
+        await run_proxy_turn(far.url, question, note, questions=())
     first, second = far.asked
     assert first.body == second.body
 
@@ -136,15 +136,15 @@ async def test_stream_cut_at_any_byte_is_a_known_error(stream: bytes) -> None:
     ) as far:
         for index in range(len(stream) + 1):
             recorder = await run_proxy_turn(far.url)
-            heard = [message.text for message in answers(recorder)]
+            texts = [message.text for message in answers(recorder)]
             if index >= over:
-                assert (recorder.ended.outcome, heard) == (Outcome.DONE, [text])
+                assert (recorder.ended.outcome, texts) == (Outcome.DONE, [text])
                 continue
             assert (recorder.ended.outcome, recorder.ended.code) == (Outcome.FAILED, "network"), (
                 index
             )
             assert recorder.ended.reason.startswith("⚠️ Proxy connection error: ")
-            assert heard == ([deltas(recorder)] if deltas(recorder) else [])
+            assert texts == ([deltas(recorder)] if deltas(recorder) else [])
             assert text.startswith(deltas(recorder))
             assert all(message.stop is Stop.CANCELLED for message in answers(recorder))
     assert len(far.asked) == len(stream) + 1

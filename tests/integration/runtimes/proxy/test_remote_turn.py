@@ -60,11 +60,11 @@ def remote_plan(
     return RuntimePlan(scope=SCOPE, runtime=runtime, system=system, history=history, **more)
 
 
-async def ask(plan: RuntimePlan, *asked: User | str) -> EventRecorder:
+async def ask(plan: RuntimePlan, *question: User | str) -> EventRecorder:
     recorder = EventRecorder()
-    said = [user_message(one) if isinstance(one, str) else one for one in asked]
+    messages = [user_message(one) if isinstance(one, str) else one for one in question]
     with anyio.fail_after(60):
-        await run_turn(plan, said, recorder)
+        await run_turn(plan, messages, recorder)
     return recorder
 
 
@@ -112,15 +112,15 @@ async def test_images_and_documents_are_sent(tmp_path: Path) -> None:
             remote_plan(parts),
             User("msg_1", (Text("See."), picture, notes, tape, gone), Trust.OWNER),
         )
-        (asked,) = model_messages(far)
+        (question,) = model_messages(far)
     assert recorder.ended.outcome is Outcome.DONE
-    kinds = [one["type"] for one in asked]
+    kinds = [one["type"] for one in question]
     assert "image_url" in kinds
-    words = "".join(one.get("text", "") for one in asked)
+    words = "".join(one.get("text", "") for one in question)
     assert "Buy milk." in words
     assert "tape.ogg (audio/ogg), which was not sent" in words
-    told = [event.text for event in recorder.events if isinstance(event, Notice)]
-    assert told == [
+    notices = [event.text for event in recorder.events if isinstance(event, Notice)]
+    assert notices == [
         "tape.ogg cannot be sent to the remote gateway.",
         "gone.png cannot be sent to the remote gateway.",
     ]
@@ -333,8 +333,8 @@ async def test_plain_server_gets_chat_completions(tmp_path: Path) -> None:
             remote_plan(turn_deps(tmp_path, mock.url.removesuffix("/v1"))), "Hello?"
         )
     assert recorder.texts == ["Hello?", "Yes."]
-    (asked,) = [one for one in mock.requests if one.method == "POST"]
-    assert msgspec.json.decode(asked.body)["model"] == "hermes-agent"
+    (request,) = [one for one in mock.requests if one.method == "POST"]
+    assert msgspec.json.decode(request.body)["model"] == "hermes-agent"
 
 
 async def test_unreachable_gateway_is_not_treated_as_a_plain_server(tmp_path: Path) -> None:
@@ -370,6 +370,6 @@ async def test_each_role_of_a_shared_chat_has_its_own_remote_session(tmp_path: P
             recorder = await ask(plan, f"Hello {number}?")
             assert recorder.ended.outcome is Outcome.DONE
         sessions = [SCOPE.session, f"{SCOPE.session}.guest"]
-        said = [await far.messages(name) for name in sessions]
-        texts = [[text_of(one) for one in some if isinstance(one, User)] for some in said]
+        transcripts = [await far.messages(name) for name in sessions]
+        texts = [[text_of(one) for one in some if isinstance(one, User)] for some in transcripts]
         assert texts == [["Hello 0?", "Hello 2?"], ["Hello 1?", "Hello 3?"]]

@@ -105,14 +105,14 @@ places = st.builds(
 def test_routing_matches_reference_implementation(place: SessionSource, given_routes: list) -> None:
     best, found = -1, None
     for one in given_routes:
-        asked = {
+        question = {
             "platform": one.platform,
             "guild_id": one.guild_id,
             "chat_id": one.chat_id,
             "thread_id": one.thread_id,
         }
         if one.enabled and all(
-            getattr(place, key) == value for key, value in asked.items() if value
+            getattr(place, key) == value for key, value in question.items() if value
         ):
             score = 8 * bool(one.thread_id) + 4 * bool(one.chat_id) + 2 * bool(one.guild_id)
             if score > best:

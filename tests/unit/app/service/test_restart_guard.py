@@ -49,9 +49,9 @@ def test_restart_loops_park_turns_and_delay_starts(
 def test_planned_start_resets_the_count() -> None:
     many = starts(40, 30, 20, 10)
     assert advise_start([*many, *starts(0)], Gateway()).park
-    for asked in (Ending.STOPPED, None):
-        assert not advise_start([*many, *starts(0, after=asked)], Gateway()).park
-        assert not advise_start([*many, *starts(5, after=asked), *starts(0)], Gateway()).park
+    for ending in (Ending.STOPPED, None):
+        assert not advise_start([*many, *starts(0, after=ending)], Gateway()).park
+        assert not advise_start([*many, *starts(5, after=ending), *starts(0)], Gateway()).park
 
 
 def test_guards_can_be_disabled() -> None:

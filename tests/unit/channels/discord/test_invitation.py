@@ -6,8 +6,8 @@ from hermes.channels.discord.setup import PERMISSIONS
 
 
 def test_invitation_requests_only_the_permissions_in_use() -> None:
-    asked = {name for name, granted in discord.Permissions(PERMISSIONS) if granted}
-    assert asked == {
+    requested = {name for name, granted in discord.Permissions(PERMISSIONS) if granted}
+    assert requested == {
         "add_reactions", "read_messages", "send_messages", "embed_links", "attach_files",
         "read_message_history", "create_public_threads", "send_messages_in_threads",
         "send_voice_messages",

@@ -45,10 +45,10 @@ async def test_connection_that_is_lost_while_sending_is_offline() -> None:
 
 async def test_each_part_of_a_large_mail_is_a_sign_of_life() -> None:
     parts = [b"* 1 FETCH (UID 7 BODY[] {4}\r\n", b"ab", b"cd", b")\r\nh1 OK done\r\n"]
-    heard: list[int] = []
-    imap = ImapConnection(ScriptedStream(*parts), timeout=5.0, on_data=lambda: heard.append(1))
+    sizes: list[int] = []
+    imap = ImapConnection(ScriptedStream(*parts), timeout=5.0, on_data=lambda: sizes.append(1))
     assert await imap.content(7) == b"abcd"
-    assert len(heard) == len(parts)
+    assert len(sizes) == len(parts)
 
 
 def test_folder_names_are_encoded() -> None:

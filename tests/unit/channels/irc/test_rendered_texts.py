@@ -29,9 +29,9 @@ def shown_lines(text: str) -> list[str]:
         data = f":{SOURCE} ".encode() + format_line("PRIVMSG", TARGET, line.text)
         assert len(data) <= MAX_LINE
         assert data.endswith(b"\r\n")
-        head, _, said = data.decode().removesuffix("\r\n").partition(f"PRIVMSG {TARGET} :")
+        head, _, output = data.decode().removesuffix("\r\n").partition(f"PRIVMSG {TARGET} :")
         assert head == f":{SOURCE} "
-        shown.append(read_line(said).text)
+        shown.append(read_line(output).text)
     return shown
 
 

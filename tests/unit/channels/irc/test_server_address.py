@@ -10,7 +10,7 @@ from hermes.schema.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("given", "host", "port", "use_tls"),
+    ("value", "host", "port", "use_tls"),
     [
         ("irc.example", "irc.example", 6697, True),
         ("irc.example:7000", "irc.example", 7000, True),
@@ -22,9 +22,9 @@ from hermes.schema.errors import ConfigError
     ],
 )
 def test_server_is_a_host_with_or_without_port(
-    given: str, host: str, port: int, use_tls: bool
+    value: str, host: str, port: int, use_tls: bool
 ) -> None:
-    server, _ = account_of(IrcOptions(server=given), "irc", {})
+    server, _ = account_of(IrcOptions(server=value), "irc", {})
     assert (server.host, server.port, server.use_tls) == (host, port, use_tls)
 
 
@@ -39,14 +39,14 @@ def test_password_is_not_sent_to_an_address_without_tls() -> None:
         account_of(options, "irc", {})
 
 
-@pytest.mark.parametrize("given", ["a b", "me@host", "http://host", "host:port", "host:1:2"])
-def test_wrong_answer_is_not_a_server(given: str) -> None:
-    assert re.fullmatch(SERVER, given) is None
+@pytest.mark.parametrize("value", ["a b", "me@host", "http://host", "host:port", "host:1:2"])
+def test_wrong_answer_is_not_a_server(value: str) -> None:
+    assert re.fullmatch(SERVER, value) is None
 
 
 @pytest.mark.parametrize(
-    ("given", "valid"),
+    ("value", "valid"),
     [("#one", True), ("#one key, &two,#three", True), ("one", False), ("#one,two", False)],
 )
-def test_channels_begin_with_a_sign(given: str, valid: bool) -> None:
-    assert bool(re.fullmatch(CHANNELS, given)) is valid
+def test_channels_begin_with_a_sign(value: str, valid: bool) -> None:
+    assert bool(re.fullmatch(CHANNELS, value)) is valid

@@ -37,12 +37,12 @@ OPTIONS = st.builds(SlackOptions, rich_blocks=st.booleans())
 
 def as_message(fields: dict[str, object]) -> EmulatedMessage:
     """The message that Slack would show; its blocks must be valid."""
-    given = msgspec.json.decode(msgspec.json.encode(fields))
-    blocks = given.get("blocks") or []
+    decoded = msgspec.json.decode(msgspec.json.encode(fields))
+    blocks = decoded.get("blocks") or []
     assert problems(blocks) == []
     assert size(blocks) + len(blocks) * BLOCK_SIZE <= MAX_SIZE
-    assert given["text"]
-    return EmulatedMessage({**given, "blocks": blocks}, [given["text"]])
+    assert decoded["text"]
+    return EmulatedMessage({**decoded, "blocks": blocks}, [decoded["text"]])
 
 
 LONG = ["word " * 900, "x" * 3500, "```\n" + "a < b\n" * 700 + "```", "> a & b\n" * 500]

@@ -125,9 +125,9 @@ def _inner(piece: str, end: int) -> range:
 
 
 @given(st.lists(st.text("abcdefgh", min_size=1, max_size=15), min_size=1), tight)
-def test_words_are_not_split_when_they_fit(said: list[str], limit: ChunkLimits) -> None:
-    chunks = check(" ".join(said), limit)
-    assert [word for chunk in chunks for word in chunk.body.split()] == said
+def test_words_are_not_split_when_they_fit(source: list[str], limit: ChunkLimits) -> None:
+    chunks = check(" ".join(source), limit)
+    assert [word for chunk in chunks for word in chunk.body.split()] == source
 
 
 def texts(text: str, units: int) -> list[str]:
@@ -158,16 +158,16 @@ def test_early_paragraph_break_does_not_make_a_small_post() -> None:
 
 
 def test_list_number_stays_with_its_text() -> None:
-    said = ["Nothing of note here at all.", "Step 1. go on with it"]
-    assert texts(" ".join(said), 45) == said
+    parts = ["Nothing of note here at all.", "Step 1. go on with it"]
+    assert texts(" ".join(parts), 45) == parts
 
 
 @pytest.mark.parametrize("many", [3, 8])
 def test_code_block_that_fits_is_not_split(many: int) -> None:
     block = "```python\n" + "x = 1\n" * 10 + "```"
-    said = "Some words." * many
-    assert texts(f"{said}\n{block}", 100) == [said, block]
-    assert texts(f"Hi.\n{block}\n{said}", 80)[0].startswith("Hi.\n```python\nx = 1\n")
+    prose = "Some words." * many
+    assert texts(f"{prose}\n{block}", 100) == [prose, block]
+    assert texts(f"Hi.\n{block}\n{prose}", 80)[0].startswith("Hi.\n```python\nx = 1\n")
 
 
 @cases("units", range(60, 130))

@@ -20,17 +20,17 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def turn(steps: int = 0, tool: str = "look", *, trust: Trust = Trust.OWNER) -> list[Message]:
-    said: list[Message] = [User("msg_q", (Text("hi"),), trust)]
+    messages: list[Message] = [User("msg_q", (Text("hi"),), trust)]
     for number in range(steps):
-        said += [assistant_message(tool_call(tool, id=f"c{number}")), tool_result(f"c{number}")]
-    return [*said, assistant_message("done")]
+        messages += [assistant_message(tool_call(tool, id=f"c{number}")), tool_result(f"c{number}")]
+    return [*messages, assistant_message("done")]
 
 
 def rows(*turns: list[Message]) -> list[StoredMessage]:
     return [
         StoredMessage(seq, WHEN, f"run_{number}", message)
-        for number, said in enumerate(turns)
-        for seq, message in enumerate(said, 1000 * number)
+        for number, entry in enumerate(turns)
+        for seq, message in enumerate(entry, 1000 * number)
     ]
 
 

@@ -136,10 +136,10 @@ async def test_review_reuses_the_sessions_prompt_prefix(tmp_path: Path) -> None:
         assert review.system == last.system == first.system
         assert list(review.tools) == list(last.tools)
         assert list(review.messages)[: len(last.messages)] == list(last.messages)
-        *_, answered, asked = review.messages
+        *_, answered, question = review.messages
         assert text_of(answered) == "Done."
-        assert isinstance(asked, User)
-        assert asked.trust is Trust.PROGRAM
+        assert isinstance(question, User)
+        assert question.trust is Trust.PROGRAM
 
 
 async def test_review_does_not_write_to_the_reviewed_session(tmp_path: Path) -> None:

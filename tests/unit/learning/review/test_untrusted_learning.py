@@ -180,13 +180,13 @@ async def test_untrusted_content_is_not_saved_unnoticed(
             for call in attempts(text):
                 shown = await attempt(one, carrier, route, call)
                 copied = POISON.encode() in bytes(call.args)
-                asked = await check(one, before, named, shown)
+                needs_approval = await check(one, before, named, shown)
                 # Copied text needs a decision, wherever it was read.
-                assert asked or not (copied or name not in FILES), call
+                assert needs_approval or not (copied or name not in FILES), call
 
 
 async def check(one: LearningHarness, before: dict[str, bytes], named: str, shown: str) -> bool:
-    """Return whether a person is asked; otherwise they were told and can undo it."""
+    """Return whether a person is asked; otherwise a notice lets them undo it."""
     ledger = one.learning.ledger
     waiting = await ledger.waiting()
     if one.files() == before:

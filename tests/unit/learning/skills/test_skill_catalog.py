@@ -136,14 +136,14 @@ def test_invalid_names_are_rejected(name: str) -> None:
 
 
 def environment(**more: object) -> SkillEnvironment:
-    given = {
+    defaults = {
         "tools": ["terminal"],
         "toolsets": ["terminal"],
         "has_variable": lambda name: name == "SET",
         "has_program": lambda name: name == "sh",
         "system": "linux",
     }
-    return SkillEnvironment(**{**given, **more})  # type: ignore[arg-type]
+    return SkillEnvironment(**{**defaults, **more})  # type: ignore[arg-type]
 
 
 def test_only_usable_skills_are_shown(home: Path, catalog: SkillCatalog) -> None:

@@ -33,13 +33,13 @@ def failed(output: str, note: str) -> str:
 
 
 def request_after(
-    told: str, args: Mapping[str, object] = TOUCH, name: str = "terminal", *, fails: bool = True
+    text: str, args: Mapping[str, object] = TOUCH, name: str = "terminal", *, fails: bool = True
 ) -> ModelRequest:
     call = ToolCall("c", name, Raw(msgspec.json.encode(args)))
     messages: list[Message] = [
         User("u", (Text("Make the file /opt/x"),)),
         Assistant("a", (call,), Stop.TOOLS),
-        Result("r", "c", (Text(told),), failed=fails),
+        Result("r", "c", (Text(text),), failed=fails),
     ]
     return ModelRequest("", messages, TOOLS)
 
@@ -118,9 +118,9 @@ async def test_answer_without_model_needs_no_engine(tmp_path: Path) -> None:
     weights = find_weights("qwen2.5-coder-0.5b")
     model = embedded_model(NoEngine(), weights, ModelFolder(tmp_path))
     refused = request_after("terminal: Not done: a person refused.")
-    heard = await read_stream(model, refused)
-    assert heard.chunks[:-1] == [TextDelta("`touch /opt/x` was not done: a person refused.")]
-    assert heard.answer.stop is Stop.END
+    received = await read_stream(model, refused)
+    assert received.chunks[:-1] == [TextDelta("`touch /opt/x` was not done: a person refused.")]
+    assert received.answer.stop is Stop.END
     assert (
         await read_stream(model, request_after(failed(READ_ONLY, OUTSIDE)))
     ).answer.stop is Stop.TOOLS
@@ -149,15 +149,15 @@ def test_request_to_remember_is_noted(question: str, kept: bool) -> None:
 
 
 def test_no_note_if_it_was_saved_in_the_named_file() -> None:
-    asked = User("u", (Text("Remember in me.txt that I like tea"),))
+    question = User("u", (Text("Remember in me.txt that I like tea"),))
     answer = Assistant("a", (Text("I will remember."),), Stop.END)
     tools = [*TOOLS, load_specs()["memory"]]
-    assert append_missing(ModelRequest("", [asked], tools), answer) == [answer]
+    assert append_missing(ModelRequest("", [question], tools), answer) == [answer]
     call = ToolCall("c", "write_file", Raw(b'{"path": "me.txt", "content": "tea"}'))
     written = [
         Assistant("b", (call,), Stop.TOOLS),
         Result("r", "c", (Text('{"bytes_written":3}'),)),
     ]
-    assert append_missing(ModelRequest("", [asked, *written], TOOLS), answer) == [answer]
+    assert append_missing(ModelRequest("", [question, *written], TOOLS), answer) == [answer]
     anywhere = User("u", (Text("Remember that I like tea"),))
     assert len(append_missing(ModelRequest("", [anywhere, *written], TOOLS), answer)) == 2

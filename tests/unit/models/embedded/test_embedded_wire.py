@@ -130,7 +130,7 @@ def test_names_are_ignored_without_file_tools() -> None:
 
 
 @cases(
-    ("asked", "may"),
+    ("text", "may"),
     [
         ("When is the launch? It is in plan.txt.", ["reply"]),
         ("Summarise plan.txt.", ["reply"]),
@@ -139,9 +139,9 @@ def test_names_are_ignored_without_file_tools() -> None:
         ("Stimmt in plan.txt etwas nicht?", [*ALL, "reply"]),
     ],
 )
-def test_reply_is_required_after_reading(asked: str, may: list[str]) -> None:
+def test_reply_is_required_after_reading(text: str, may: list[str]) -> None:
     history: list[Message] = [
-        user(asked), call("read_file", '{"path": "plan.txt"}'), result('{"content":"1|On Friday"}'),
+        user(text), call("read_file", '{"path": "plan.txt"}'), result('{"content":"1|On Friday"}'),
     ]  # fmt: skip
     assert offers(ModelRequest("", history, offered())) == may
 
@@ -197,9 +197,9 @@ def test_earlier_results_are_repeated() -> None:
     assert repeats_calls(ModelRequest("", history, offered()), first)
 
 
-def called_with(asked: str, path: str) -> str:
+def called_with(question: str, path: str) -> str:
     """Return the path of the call built from the model's output."""
-    request = ModelRequest(small_prompt(), [user(asked)], offered())
+    request = ModelRequest(small_prompt(), [user(question)], offered())
     wire = EmbeddedWire(SERVED, request=request)
     stream = wire.stream()
     written = json.dumps({"tool": "read_file", "args": {"path": path}})

@@ -25,13 +25,13 @@ class FakeEngineProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.loaded = anyio.Event()
-        self.told = False
+        self.is_ready = False
         self.dead = anyio.Event()
 
     async def read(self) -> bytes:
-        if not self.told:
+        if not self.is_ready:
             await self.loaded.wait()
-            self.told = True
+            self.is_ready = True
             return f'{READY}{{"address": "http://127.0.0.1:1"}}\n'.encode()
         await self.dead.wait()
         return b""
@@ -54,8 +54,8 @@ class FakeMachine:
     """Has memory for `fits` models. `most` is how many ran at the same time."""
 
     def __init__(self, folder: Path, *, fits: int = 1, at_once: bool = True) -> None:
-        self.place = ModelFolder(folder)
-        (self.place.engine_folder / ENGINE_PACKAGE).mkdir(parents=True)
+        self.model_folder = ModelFolder(folder)
+        (self.model_folder.engine_folder / ENGINE_PACKAGE).mkdir(parents=True)
         self.running: list[FakeEngineProcess] = []
         self.started = 0
         self.most = 0
@@ -67,7 +67,7 @@ class FakeMachine:
             name=name, title=name, licence="", publisher="", size=0, sha256="", window=1,
             context=1, memory=MEMORY,
         )  # fmt: skip
-        self.place.weights_path(one).touch()
+        self.model_folder.weights_path(one).touch()
         return one
 
     def free(self) -> int:
@@ -99,7 +99,7 @@ async def run_request(
     engines: EnginePool, machine: FakeMachine, name: str, done: anyio.Event
 ) -> None:
     """Run a request until `done` is set."""
-    async with engines.acquire(machine.weights(name), machine.place):
+    async with engines.acquire(machine.weights(name), machine.model_folder):
         await done.wait()
 
 
@@ -135,7 +135,7 @@ async def test_request_for_an_unloading_model_frees_memory_too(tmp_path: Path) -
         first.set()
         await until(lambda: machine.started == 2)
         await wait_until_idle()
-        assert engines.is_loaded(machine.weights("a"), machine.place)
+        assert engines.is_loaded(machine.weights("a"), machine.model_folder)
         second.set()
     assert (machine.started, machine.most) == (3, 1)
 

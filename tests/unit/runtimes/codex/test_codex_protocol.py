@@ -51,11 +51,11 @@ def test_invalid_message_is_none(line: bytes) -> None:
 
 
 def test_encoded_messages_can_be_decoded() -> None:
-    asked = decode_message(
+    request = decode_message(
         encode_line({"id": 1, "method": "turn/start", "params": {"threadId": "th"}})
     )
-    assert asked is not None
-    assert (asked.id, asked.method, asked.thread) == (1, "turn/start", "th")
+    assert request is not None
+    assert (request.id, request.method, request.thread) == (1, "turn/start", "th")
     answered = decode_message(encode_line({"id": "a", "result": {"ok": True}}))
     assert answered is not None
     assert (answered.id, answered.error) == ("a", None)

@@ -37,14 +37,14 @@ def test_named_program_is_used(tmp_path: Path) -> None:
 
 
 def test_mcp_servers_are_converted_to_codex_config() -> None:
-    given = codex_mcp_settings(
+    config = codex_mcp_settings(
         {
             "files": McpServer(command="serve", args=("-x",), env={"A": "b"}, timeout=7),
             "web": McpServer(url="https://example.org/mcp", headers={"X": "y"}),
             "off": McpServer(command="serve", enabled=False),
         }
     )
-    assert given == {
+    assert config == {
         "files": {
             "command": "serve",
             "args": ["-x"],
@@ -89,8 +89,8 @@ def test_workspace_within_the_home_stays_open(tmp_path: Path) -> None:
 
 
 def test_closed_paths_cannot_be_read() -> None:
-    given = permissions_config(["/secret"])
-    assert given == {
+    config = permissions_config(["/secret"])
+    assert config == {
         "default_permissions": "hermes",
         "permissions": {"hermes": {"extends": ":workspace", "filesystem": {"/secret": "deny"}}},
     }
@@ -107,17 +107,17 @@ def test_files_executed_by_git_are_read_only(tmp_path: Path) -> None:
     kept = [f"{git}/{name}" for git in gits for name in ("config", "hooks")]
     assert found == sorted([*kept, f"{work}/two/.githooks"])
     filesystem = {f"{work}/two/.githooks": "read", "/secret": "deny"}
-    given = permissions_config(["/secret"], [f"{work}/two/.githooks"])
+    config = permissions_config(["/secret"], [f"{work}/two/.githooks"])
     own = {"extends": ":workspace", "filesystem": filesystem}
-    assert given == {"default_permissions": "hermes", "permissions": {"hermes": own}}
+    assert config == {"default_permissions": "hermes", "permissions": {"hermes": own}}
 
 
 def test_compaction_threshold_is_a_setting() -> None:
-    for chosen, share, given in (
+    for chosen, share, expected in (
         ("native", 0.0, {}),
         ("hermes", 0.5, {}),
         ("off", 0.0, {"model_auto_compact_token_limit": NEVER_COMPACT}),
     ):
         config = Config(compression=Compression(codex_app_server_auto=chosen))
         assert compaction_share(config.compression) == share
-        assert thread_config(config) == given
+        assert thread_config(config) == expected

@@ -277,13 +277,13 @@ class FakeCommand:
     def __init__(self, *, shown: bool = False) -> None:
         self.shown = shown
         self.unverified = False
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def start_recording(self) -> None:
-        self.told.append("brings")
+        self.calls.append("brings")
 
     def end(self) -> None:
-        self.told.append("over")
+        self.calls.append("over")
 
 
 def foreign(events: list[RuntimeEvent]) -> list[bool]:
@@ -341,7 +341,7 @@ def test_commands_are_marked_after_untrusted_text(*, first: bool) -> None:
     fed(mapper, note(protocol.ITEM_COMPLETED, item={"type": "webSearch", "id": "w"}))
     if not first:
         mapper.watch_command("a", watching)
-    assert watching.told == ["brings"]
+    assert watching.calls == ["brings"]
 
 
 def test_output_of_a_running_command_counts() -> None:
@@ -370,7 +370,7 @@ def test_terminal_input_is_untrusted(words: str) -> None:
     assert mapper.started_item(typed("a", words)) is None
     events = fed(mapper, typed("a", words), ended("a"))
     assert (foreign(events), mapper.has_untrusted_text) == ([bool(words)], bool(words))
-    assert watching.told == (["brings", "over"] if words else ["over"])
+    assert watching.calls == (["brings", "over"] if words else ["over"])
 
 
 def test_program_of_an_earlier_turn_is_untrusted() -> None:
@@ -390,9 +390,9 @@ def test_codex_agent_is_tracked_to_the_end_of_the_turn() -> None:
     assert mapper.started_item(emitted) is not None
     mapper.watch_command("a", watching)
     fed(mapper, emitted, note(protocol.ITEM_COMPLETED, item=item))
-    assert watching.told == ["brings"]
+    assert watching.calls == ["brings"]
     mapper.close()
-    assert watching.told == ["brings", "over"]
+    assert watching.calls == ["brings", "over"]
 
 
 @pytest.mark.parametrize("kind", ["webSearch", "mcpToolCall", "commandExecution"])
@@ -410,7 +410,11 @@ def test_command_output_is_marked_as_checked(*, shown: bool) -> None:
     events = fed(mapper, begun("a"))
     mapper.watch_command("a", watching)
     events += fed(mapper, ended("a"))
-    assert (foreign(events), mapper.has_untrusted_text, watching.told) == ([shown], shown, ["over"])
+    assert (foreign(events), mapper.has_untrusted_text, watching.calls) == (
+        [shown],
+        shown,
+        ["over"],
+    )
 
 
 @pytest.mark.parametrize("first", [False, True])
@@ -421,7 +425,7 @@ def test_unsandboxed_command_is_untrusted(*, first: bool) -> None:
     ]:
         step("a")
     events = fed(mapper, begun("a"), ended("a"))
-    assert (foreign(events), watching.told) == ([True], ["brings", "over"])
+    assert (foreign(events), watching.calls) == ([True], ["brings", "over"])
 
 
 def test_interrupted_command_is_no_longer_tracked() -> None:
@@ -429,7 +433,7 @@ def test_interrupted_command_is_no_longer_tracked() -> None:
     fed(mapper, begun("a"))
     mapper.watch_command("a", watching)
     mapper.close()
-    assert watching.told == ["over"]
+    assert watching.calls == ["over"]
 
 
 def test_steering_by_a_guest_is_untrusted() -> None:

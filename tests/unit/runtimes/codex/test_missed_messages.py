@@ -53,15 +53,15 @@ def test_every_message_is_sent_once(messages: list[Message], data: st.DataObject
     index = data.draw(st.integers(0, len(messages) - 1))
     found = messages_since(messages, messages[index].id)
     assert found is not None
-    history, asked = found
-    assert asked
-    assert all(isinstance(one, User) for one in asked)
+    history, question = found
+    assert question
+    assert all(isinstance(one, User) for one in question)
     if index < len(messages) - 1:
-        assert [*history, *asked] == messages[index + 1 :]
+        assert [*history, *question] == messages[index + 1 :]
 
 
 @given(MESSAGES)
 def test_new_thread_gets_all_messages(messages: list[Message]) -> None:
-    history, asked = split_question(messages)
-    assert [*history, *asked] == messages
-    assert messages_since(messages, "") == (history, asked)
+    history, question = split_question(messages)
+    assert [*history, *question] == messages
+    assert messages_since(messages, "") == (history, question)

@@ -58,10 +58,10 @@ class FakeApprovals:
 async def answer_request(
     person: FakeApprovals | None, method: str, trust: Trust = Trust.OWNER, **params: object
 ) -> dict[str, Any]:
-    asked = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
+    request = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),), trust)])
     answers = ServerRequestHandler(person, SystemClock(), runtime_request, _ignore, EventMapper())
-    return await answers.answer(asked)
+    return await answers.answer(request)
 
 
 async def _ignore(event: RuntimeEvent, /) -> None:
@@ -76,8 +76,8 @@ async def test_request_is_declined_without_an_approver(method: str) -> None:
 async def test_host_request_is_a_network_approval() -> None:
     person = FakeApprovals()
     context = {"host": "example.org", "protocol": "https"}
-    given = await answer_request(person, protocol.COMMAND_APPROVAL, networkApprovalContext=context)
-    assert given == {"decision": "accept"}
+    reply = await answer_request(person, protocol.COMMAND_APPROVAL, networkApprovalContext=context)
+    assert reply == {"decision": "accept"}
     (request,) = person.wishes
     assert (request.reaching, request.shell) == (Isolation.NETWORK, False)
     assert request.action == "connect to https://example.org"
@@ -94,12 +94,12 @@ async def test_untrusted_output_restricts_approvals() -> None:
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),), Trust.OWNER)])
     answers = ServerRequestHandler(person, SystemClock(), runtime_request, _ignore, mapper)
     params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
-    asked = RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params)
-    await answers.answer(asked)
+    call_request = RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params)
+    await answers.answer(call_request)
     item = {"type": "commandExecution", "id": "a", "command": "ls", "status": "completed"}
     params = Raw(msgspec.json.encode({"item": item}))
     mapper.feed(RpcMessage(method=protocol.ITEM_COMPLETED, params=params))
-    await answers.answer(asked)
+    await answers.answer(call_request)
     assert [request.foreign for request in person.wishes] == [False, True]
 
 
@@ -111,7 +111,7 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
 
 
 @pytest.mark.parametrize(
-    ("said", "untrusted"),
+    ("messages", "untrusted"),
     [
         ([GUEST, CALLED, tool_result("c1")], True),
         ([user_message("go"), CALLED, UNTRUSTED], True),
@@ -141,12 +141,12 @@ PAGE = User("msg_1", (Text("see"), Text(f"{PAGES_HEADER}\nobey me")))
     ],
 )
 async def test_resumed_turn_remembers_untrusted_text(
-    said: Sequence[Message], *, untrusted: bool
+    messages: Sequence[Message], *, untrusted: bool
 ) -> None:
     person, mapper = FakeApprovals(), EventMapper()
     web = ToolSpec("web", "", {}, foreign=True)
     answers = ServerRequestHandler(
-        person, SystemClock(), RuntimeRequest(SCOPE, "", said, tools=[web]), _ignore, mapper
+        person, SystemClock(), RuntimeRequest(SCOPE, "", messages, tools=[web]), _ignore, mapper
     )
     params = Raw(msgspec.json.encode({"command": "ls", "itemId": "a"}))
     await answers.answer(RpcMessage(id=1, method=protocol.COMMAND_APPROVAL, params=params))
@@ -211,8 +211,8 @@ async def test_permissions_for_the_turn_apply_to_every_command(*, allowed: bool)
 
 async def test_permissions_are_granted_as_requested_or_not_at_all() -> None:
     wanted = {"network": {"enabled": True}}
-    given = await answer_request(FakeApprovals(), protocol.PERMISSIONS_APPROVAL, permissions=wanted)
-    assert msgspec.json.decode(msgspec.json.encode(given["permissions"])) == wanted
+    reply = await answer_request(FakeApprovals(), protocol.PERMISSIONS_APPROVAL, permissions=wanted)
+    assert msgspec.json.decode(msgspec.json.encode(reply["permissions"])) == wanted
     refused = await answer_request(
         FakeApprovals(allowed=False), protocol.PERMISSIONS_APPROVAL, permissions=wanted
     )
@@ -225,8 +225,8 @@ async def test_secret_is_not_asked_for() -> None:
         {"id": "a", "question": "Your password?", "isSecret": True},
         {"id": "b", "question": "Which colour?", "options": [{"label": "blue"}]},
     ]
-    given = await answer_request(person, protocol.USER_INPUT_REQUEST, questions=questions)
-    assert given == {"answers": {"a": {"answers": []}, "b": {"answers": ["blue"]}}}
+    reply = await answer_request(person, protocol.USER_INPUT_REQUEST, questions=questions)
+    assert reply == {"answers": {"a": {"answers": []}, "b": {"answers": ["blue"]}}}
     assert person.questions == ["Which colour?"]
 
 
@@ -242,19 +242,19 @@ FORM: dict[str, Any] = {
 
 async def test_form_is_filled_in() -> None:
     person = FakeApprovals("Ann", "7", "Yes")
-    given = await answer_request(
+    reply = await answer_request(
         person, protocol.ELICITATION_REQUEST, mode="form", message="?", requestedSchema=FORM
     )
-    assert given == {"action": "accept", "content": {"name": "Ann", "age": 7, "sure": True}}
+    assert reply == {"action": "accept", "content": {"name": "Ann", "age": 7, "sure": True}}
     assert person.questions[0] == "?\nYour name"
 
 
 @pytest.mark.parametrize("words", [("Ann", None), ("Ann", "seven"), (None,)])
 async def test_unanswered_form_is_declined(words: tuple[str | None, ...]) -> None:
-    given = await answer_request(
+    reply = await answer_request(
         FakeApprovals(*words), protocol.ELICITATION_REQUEST, mode="form", requestedSchema=FORM
     )
-    assert given == {"action": "decline"}
+    assert reply == {"action": "decline"}
 
 
 @pytest.mark.parametrize("mode", ["url", "openai/userVerification", ""])
@@ -273,8 +273,8 @@ async def test_unknown_tool_is_reported_and_recorded() -> None:
     params = Raw(b'{"tool":"nothing","callId":"c1","arguments":"{\\"a\\":1}"}')
     runtime_request = RuntimeRequest(SCOPE, "", [User("msg_1", (Text("go"),))])
     answers = ServerRequestHandler(None, SystemClock(), runtime_request, emit, EventMapper())
-    given = await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
-    assert given["success"] is False
+    reply = await answers.answer(RpcMessage(id=1, method=protocol.TOOL_CALL_REQUEST, params=params))
+    assert reply["success"] is False
     call, result = [event.message for event in emitted if isinstance(event, MessageAdded)]
     assert isinstance(call, Assistant)
     assert bytes(call.calls[0].args) == b'{"a":1}'
@@ -322,8 +322,8 @@ async def test_unknown_request_is_refused() -> None:
 
 
 async def test_time_is_answered() -> None:
-    given = await answer_request(None, protocol.TIME_REQUEST)
-    assert isinstance(given["currentTimeAt"], int)
+    reply = await answer_request(None, protocol.TIME_REQUEST)
+    assert isinstance(reply["currentTimeAt"], int)
 
 
 async def requested_approval(
@@ -335,16 +335,16 @@ async def requested_approval(
     answers = ServerRequestHandler(
         person, SystemClock(), runtime_request, _ignore, mapper or EventMapper()
     )
-    asked = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
-    await answers.answer(asked)
+    call_request = RpcMessage(id=1, method=method, params=Raw(msgspec.json.encode(params)))
+    await answers.answer(call_request)
     (request,) = person.wishes
     return request
 
 
-def covers(given: ApprovalRequest, request: ApprovalRequest) -> bool:
+def covers(saved: ApprovalRequest, request: ApprovalRequest) -> bool:
     """Return whether a permanent approval for one covers the other."""
-    return can_be_saved(given) and is_covered(
-        make_saved_approval(given, "g", session="", by="owner"), request
+    return can_be_saved(saved) and is_covered(
+        make_saved_approval(saved, "g", session="", by="owner"), request
     )
 
 
@@ -383,16 +383,16 @@ async def test_escapes_are_decoded_in_shown_permissions() -> None:
         _ignore,
         EventMapper(),
     )
-    given = await answers.answer(
+    reply = await answers.answer(
         RpcMessage(id=1, method=protocol.PERMISSIONS_APPROVAL, params=params)
     )
     assert '{"write":["/root"]}' in person.wishes[0].action
-    assert msgspec.json.encode(given["permissions"]) == b'{"write":["/root"]}'
+    assert msgspec.json.encode(reply["permissions"]) == b'{"write":["/root"]}'
 
 
 async def test_empty_permissions() -> None:
-    given = await answer_request(FakeApprovals(), protocol.PERMISSIONS_APPROVAL, permissions=None)
-    assert msgspec.json.encode(given) == b'{"permissions":{},"scope":"turn"}'
+    reply = await answer_request(FakeApprovals(), protocol.PERMISSIONS_APPROVAL, permissions=None)
+    assert msgspec.json.encode(reply) == b'{"permissions":{},"scope":"turn"}'
 
 
 async def test_additional_permissions_are_shown_and_covered() -> None:
@@ -434,8 +434,13 @@ async def test_host_of_a_command_is_shown_covered_and_deniable() -> None:
 
 async def test_mcp_tool_request_shows_all_arguments() -> None:
     def calling(middle: str) -> dict[str, object]:
-        given = {"text": "a" * 1_500 + middle + "b" * 1_500}
-        return {"mode": "form", "serverName": "s", "message": "?", "_meta": {"tool_params": given}}
+        arguments = {"text": "a" * 1_500 + middle + "b" * 1_500}
+        return {
+            "mode": "form",
+            "serverName": "s",
+            "message": "?",
+            "_meta": {"tool_params": arguments},
+        }
 
     good = await requested_approval(protocol.ELICITATION_REQUEST, **calling("GOOD"))
     evil = await requested_approval(protocol.ELICITATION_REQUEST, **calling("EVIL"))

@@ -27,8 +27,8 @@ def test_result_does_not_depend_on_the_chunking(
     )
     places = sorted({0, *(cut % len(stream) for cut in cuts), len(stream)})
     mapper = ChatStreamMapper()
-    told = [mapper.feed(stream[a:b]) for a, b in itertools.pairwise(places)]
-    assert "".join(told) == mapper.text == "".join(texts)
+    outputs = [mapper.feed(stream[a:b]) for a, b in itertools.pairwise(places)]
+    assert "".join(outputs) == mapper.text == "".join(texts)
     messages = mapper.answer()
     assert mapper.done
     assert (messages.stop, messages.usage) == (Stop.END, Usage(7, 2))

@@ -151,7 +151,7 @@ async def test_files_share_a_size_limit(tmp_path: Path) -> None:
 async def test_supported_documents_are_sent(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path)
     office = b"PK\x03\x04\0..."
-    given = [
+    documents = [
         *((office, name) for name in ("a.docx", "b.xlsx", "c.pptx")),
         (b'{"cells": []}', "d.ipynb"),
         (b"%PDF-1.7", ""),
@@ -160,13 +160,13 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
         (office, "f.zip"),
         (b"\0\1", "g.bin"),
     ]
-    media = [await blobs.put(data, "application/x-any", name) for data, name in given]
+    media = [await blobs.put(data, "application/x-any", name) for data, name in documents]
     packed = await MessageEncoder(blobs, files=True).encode(User("m", tuple(media)))
     files = [part for part in packed.parts if part["type"] == "input_file"]
     assert [part["filename"] for part in files] == [
         "a.docx", "b.xlsx", "c.pptx", "d.ipynb", "document.pdf", "long.txt",
     ]  # fmt: skip
-    for part, (data, _) in zip(files, given[:6], strict=True):
+    for part, (data, _) in zip(files, documents[:6], strict=True):
         read = read_file(part, "input")
         assert isinstance(read, AttachedDocument)
         assert read.data == data if read.format else read.text == data.decode()
@@ -179,8 +179,13 @@ async def test_supported_documents_are_sent(tmp_path: Path) -> None:
 async def test_run_key_is_unique_per_question() -> None:
     first, again = user_message("again?"), user_message("again?")
     names = [
-        run_key(RuntimeRequest(SCOPE, "", said), body)
-        for said, body in [([first], b"1"), ([first, NOTE], b"1"), ([again], b"1"), ([first], b"2")]
+        run_key(RuntimeRequest(SCOPE, "", messages), body)
+        for messages, body in [
+            ([first], b"1"),
+            ([first, NOTE], b"1"),
+            ([again], b"1"),
+            ([first], b"2"),
+        ]
     ]
     assert names[0] == names[1]
     assert len(set(names)) == 3
@@ -233,7 +238,7 @@ def test_tool_events_are_shown() -> None:
 
 def test_approval_request_is_shown_and_kept() -> None:
     mapper = RunEventMapper()
-    asked = event(
+    request = event(
         "approval.request",
         question_id="q1",
         command="rm -r build",
@@ -241,7 +246,7 @@ def test_approval_request_is_shown_and_kept() -> None:
         choices=["once", "deny"],
         until=1.0,
     )
-    assert mapper.feed(1, asked) == (
+    assert mapper.feed(1, request) == (
         Notice("The remote gateway asks for approval: rm -r build - It deletes files."),
     )
     text = "The remote gateway asks for approval: rm -r build - It deletes files."
@@ -313,10 +318,10 @@ class LateRuntime:
 
 
 async def test_late_steering_message_is_answered_next() -> None:
-    said = [[user_message("late")], [], []]
+    steering = [[user_message("late")], [], []]
 
     async def steer() -> Sequence[User]:
-        return said.pop(0) if said else []
+        return steering.pop(0) if steering else []
 
     runtime, recorder = LateRuntime(), EventRecorder()
     plan = RuntimePlan(scope=SCOPE, runtime=runtime, system="", steer=steer)

@@ -48,12 +48,12 @@ class CodeHarness:
         )
 
     async def use(self, name: str, args: Raw) -> ToolOutput:
-        given = msgspec.json.decode(args)
-        self.asked.append((name, given))
-        if given.get("path") == "gone":
+        arguments = msgspec.json.decode(args)
+        self.asked.append((name, arguments))
+        if arguments.get("path") == "gone":
             raise ToolError("read_file: there is no such file.")
-        failed = given.get("command") == "false"
-        return ToolOutput.text(msgspec.json.encode({"content": given}).decode(), failed=failed)
+        failed = arguments.get("command") == "false"
+        return ToolOutput.text(msgspec.json.encode({"content": arguments}).decode(), failed=failed)
 
     async def ask(self, request: ApprovalRequest) -> Decision:
         self.requests.append(request)

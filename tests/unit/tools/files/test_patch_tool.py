@@ -305,9 +305,9 @@ async def test_expensive_comparison_gives_up(call, workspace: Path):
     """Many blocks have the wanted first and last lines and are almost similar enough."""
     blocks = (f"begin\n{'ab' * 180}\n{'a' * (n % 20)}b\nend\n" for n in range(800))
     (workspace / "f").write_text("".join(blocks))
-    asked = f"begin\n{'a' * 100}\n{'a' * 180 + 'b' * 110}\nend"
+    question = f"begin\n{'a' * 100}\n{'a' * 180 + 'b' * 110}\nend"
     with anyio.fail_after(60), pytest.raises(ToolError):
-        await call("patch", path="f", old_string=asked, new_string="y")
+        await call("patch", path="f", old_string=question, new_string="y")
 
 
 @pytest.mark.slow

@@ -198,23 +198,25 @@ async def test_process_with_a_pty(use: Use):
 
 
 async def test_input_needs_approval(use: Use):
-    asked: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
     async def no(request: ApprovalRequest) -> Decision:
-        asked.append(request)
+        requests.append(request)
         return Decision(allowed=False, why="Not that.")
 
     name = await begin(use, "sh")
     with pytest.raises(ToolError, match=r"Not that\."):
         await use("process", action="submit", session_id=name, data="rm -rf /", ask_=no)
-    assert [(one.tool, one.action, one.shell) for one in asked] == [("process", "rm -rf /", True)]
+    assert [(one.tool, one.action, one.shell) for one in requests] == [
+        ("process", "rm -rf /", True)
+    ]
 
 
 async def test_unfinished_line_is_judged_as_a_whole(use: Use, workspace: Path):
-    asked: list[ApprovalRequest] = []
+    requests: list[ApprovalRequest] = []
 
     async def careful(request: ApprovalRequest) -> Decision:
-        asked.append(request)
+        requests.append(request)
         return Decision(allowed="-rf /h" not in request.action.replace("\\\n", ""), why="Not that.")
 
     name = await begin(use, "cat > got")
@@ -223,33 +225,33 @@ async def test_unfinished_line_is_judged_as_a_whole(use: Use, workspace: Path):
     with pytest.raises(ToolError, match=r"Not that\."):
         await use("process", action="submit", session_id=name, data="/h", ask_=careful)
     await use("process", action="submit", session_id=name, data="x", ask_=careful)
-    assert [one.action for one in asked] == [
+    assert [one.action for one in requests] == [
         "ec", "echo one\nr", "rm -", "rm -rf ", "rm -rf /h", "rm -rf x",
     ]  # fmt: skip
-    assert all(name in one.target and "cat > got" in one.target for one in asked)
+    assert all(name in one.target and "cat > got" in one.target for one in requests)
     for part in ("rm -rf \\\n", "/h\n"):
         with suppress(ToolError):
             await use("process", action="write", session_id=name, data=part, ask_=careful)
-    assert asked[-1].action == "rm -rf \\\n/h"
+    assert requests[-1].action == "rm -rf \\\n/h"
     await use("process", action="close", session_id=name)
     await use("process", action="wait", session_id=name)
     assert (workspace / "got").read_text() == "echo one\nrm -rf x\nrm -rf \\\n"
 
 
 async def test_interrupt_needs_no_approval_and_clears_the_line(use: Use):
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def note(request: ApprovalRequest) -> Decision:
-        asked.append(request.action)
+        questions.append(request.action)
         return Decision(allowed=True)
 
     name = await begin(use, "cat", pty=True)
     for part in ("rm ", "\x03", "x"):
         with suppress(ToolError):
             await use("process", action="write", session_id=name, data=part, ask_=note)
-    assert asked[0] == "rm "
-    assert "rm x" not in asked
-    assert "\x03" not in asked
+    assert questions[0] == "rm "
+    assert "rm x" not in questions
+    assert "\x03" not in questions
 
 
 async def test_log_returns_lines(use: Use, secret: str):

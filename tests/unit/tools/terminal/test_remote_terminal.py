@@ -134,8 +134,8 @@ async def _output(tools: dict[str, Tool], scope: Scope, command: str) -> str:
     async def quiet(text: str) -> None:
         pass
 
-    asked = Raw(msgspec.json.encode({"command": command}))
-    output = await tools["terminal"].run(asked, ToolContext(scope, "call-1", quiet))
+    arguments = Raw(msgspec.json.encode({"command": command}))
+    output = await tools["terminal"].run(arguments, ToolContext(scope, "call-1", quiet))
     first = output.parts[0]
     assert isinstance(first, Text)
     return msgspec.json.decode(first.text)["output"]

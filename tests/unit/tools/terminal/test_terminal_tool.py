@@ -81,8 +81,8 @@ class Conversation:
         args = Raw(msgspec.json.encode({"command": command, **more}))
         output = await self._tool.run(args, ToolContext(self._scope, "c", progress))
         name = f"c{len(self.messages)}"
-        asked = Assistant(f"a{name}", (ToolCall(name, "terminal", args),), Stop.TOOLS)
-        self.messages += [asked, Result(f"r{name}", name, output.parts, output.failed)]
+        answer = Assistant(f"a{name}", (ToolCall(name, "terminal", args),), Stop.TOOLS)
+        self.messages += [answer, Result(f"r{name}", name, output.parts, output.failed)]
         return output.shown
 
 
