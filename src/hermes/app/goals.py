@@ -80,8 +80,8 @@ class SessionGoals:
     def turn_rows(self, scope: Scope, key: str, text: str) -> Sequence[Write]:
         return self._followups.rows(scope, key, text, trust=Trust.PROGRAM)
 
-    def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
-        return [DropItems(INBOX, prefix, tuple(begun))]
+    def drop_rows(self, prefix: str, request_ids: Sequence[str]) -> Sequence[Write]:
+        return [DropItems(INBOX, prefix, tuple(request_ids))]
 
     def wake(self, scope: Scope) -> None:
         self._followups.wake(scope)

@@ -50,13 +50,14 @@ class ApprovalStore:
 
     async def count_denied(self, session: str, run: str) -> int:
         """Count the requests of a turn that were denied or timed out."""
-        asked = [
+        denied = [
             question
             for question in await self.session_questions(session)
             if question.question.run == run and question.question.kind is QuestionKind.APPROVAL
         ]
         return sum(
-            question.state == LAPSED or question.answer == ApprovalChoice.DENY for question in asked
+            question.state == LAPSED or question.answer == ApprovalChoice.DENY
+            for question in denied
         )
 
     async def was_denied(self, session: str, run: str, digest: str) -> bool:

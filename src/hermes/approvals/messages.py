@@ -126,21 +126,21 @@ def request_origin(scope: Scope) -> str:
         return TERMINAL_ORIGIN
     if scope.principal == OWNER and scope.source == "web" and scope.address is None:
         return WEB_ORIGIN
-    who = scope.asker.name or scope.asker.user or scope.principal
-    where = platform_of(scope.address.channel) if scope.address else scope.source
-    names = [show_invisible_line(name, MAX_NAME) for name in (who, where, scope.asker.chat_name)]
-    origin = f"{names[0]} on {names[1]}" if where else names[0]
+    person = scope.asker.name or scope.asker.user or scope.principal
+    platform = platform_of(scope.address.channel) if scope.address else scope.source
+    names = [
+        show_invisible_line(name, MAX_NAME) for name in (person, platform, scope.asker.chat_name)
+    ]
+    origin = f"{names[0]} on {names[1]}" if platform else names[0]
     return f"{origin}, {names[2]}" if names[2] else origin
 
 
 def refusal_notice(scope: Scope, request: ApprovalRequest, why: str) -> str:
     """Tell the person who started an unattended run what was not done, and how to allow it."""
-    what = show_invisible_line(request.action or request.target, MAX_SUBJECT)
-    how = " Use `hermes` or `hermes -q` in a terminal, or --yolo." if scope.source == "cli" else ""
-    return (
-        f"Not done: {what}. {show_invisible_line(why, MAX_REASON)} This needs approval, and no one "
-        f"can be asked here.{how}"
-    )
+    subject = show_invisible_line(request.action or request.target, MAX_SUBJECT)
+    hint = " Use `hermes` or `hermes -q` in a terminal, or --yolo." if scope.source == "cli" else ""
+    reason = show_invisible_line(why, MAX_REASON)
+    return f"Not done: {subject}. {reason} This needs approval, and no one can be asked here.{hint}"
 
 
 def request_subject(request: ApprovalRequest) -> str:
@@ -170,10 +170,10 @@ def too_long_reason(request: ApprovalRequest) -> str:
 
 
 def approval_prompt(request: ApprovalRequest, why: str) -> str:
-    what = "Run this command" if request.shell else f"Let {request.tool} do this"
-    what = "Type this" if request.target and request.shell else what
-    where = f" in {_quoted_folder(request.folder)}" if request.folder else ""
-    return f"{what}{where}? {show_invisible_line(why, MAX_REASON)}{_saving_note(request)}"
+    prompt = "Run this command" if request.shell else f"Let {request.tool} do this"
+    prompt = "Type this" if request.target and request.shell else prompt
+    folder = f" in {_quoted_folder(request.folder)}" if request.folder else ""
+    return f"{prompt}{folder}? {show_invisible_line(why, MAX_REASON)}{_saving_note(request)}"
 
 
 def _saving_note(request: ApprovalRequest) -> str:
@@ -204,8 +204,8 @@ def question_text(question: Question, seconds: float, *, forwarded: bool = False
     """Render a question for a chat; `forwarded` is for the owner's chat it was forwarded to."""
     if question.kind is QuestionKind.CLARIFY:
         lines = [f"{number}. {choice}" for number, choice in enumerate(question.choices, 1)]
-        how = "Answer with a number, or in your own words." if lines else ""
-        return "\n".join(filter(None, [question.text, *lines, how]))
+        hint = "Answer with a number, or in your own words." if lines else ""
+        return "\n".join(filter(None, [question.text, *lines, hint]))
     shown = show_invisible(question.subject)
     ticks = "`" * max(3, 1 + max(map(len, re.findall(r"`+", shown)), default=0))
     lines = [show_invisible(question.text), ticks, shown, ticks]
@@ -235,41 +235,41 @@ def _duration(seconds: float) -> str:
 
 
 def answer_message(
-    choice: ApprovalChoice, asked: Sequence[QuestionRecord], *, shortened: bool
+    choice: ApprovalChoice, questions: Sequence[QuestionRecord], *, shortened: bool
 ) -> str:
     """Confirm how an answer was understood, and for which requests."""
-    how = _RESULT_TEXT[ApprovalChoice.ONCE if shortened else choice]
-    if len(asked) == 1:
-        text = f"{how}: {_subject_line(asked[0])}"
+    result = _RESULT_TEXT[ApprovalChoice.ONCE if shortened else choice]
+    if len(questions) == 1:
+        text = f"{result}: {_subject_line(questions[0])}"
     else:
-        lines = [f"- {_subject_line(question)}" for question in asked]
-        text = "\n".join([f"{how}, {len(asked)} requests:", *lines])
+        lines = [f"- {_subject_line(question)}" for question in questions]
+        text = "\n".join([f"{result}, {len(questions)} requests:", *lines])
     if shortened:
         return f"{text}\nThis cannot be saved, so it is allowed once only."
     listed = choice is ApprovalChoice.ALWAYS
     return f"{text}\n/approvals lists what is always allowed." if listed else text
 
 
-def several_message(asked: Sequence[QuestionRecord]) -> str:
+def several_message(questions: Sequence[QuestionRecord]) -> str:
     """Reply to an answer that does not say which request it is for."""
     lines = [
         f"{short_id(question.question)}  {question.question.origin}: {_subject_line(question)}"
-        for question in asked
+        for question in questions
     ]
-    first = short_id(asked[0].question)
-    how = f"For example: /approve {first}, or /deny {first}."
-    if all(question.question.elsewhere for question in asked):
+    first = short_id(questions[0].question)
+    example = f"For example: /approve {first}, or /deny {first}."
+    if all(question.question.elsewhere for question in questions):
         text = "Nothing decided: someone else asked for this. Name the request by its id:"
-    elif len(asked) == 1:
+    elif len(questions) == 1:
         text = "Nothing decided: name the pending request by its id:"
     else:
         text = "Nothing decided: several requests are pending. Name one by its id:"
-        how = f"For example: /approve {first}, /deny {first}, or /approve all."
-    return "\n".join([text, *lines, how])
+        example = f"For example: /approve {first}, /deny {first}, or /approve all."
+    return "\n".join([text, *lines, example])
 
 
-def _subject_line(asked: QuestionRecord) -> str:
-    return show_invisible_line(asked.question.subject or asked.question.text, MAX_SUBJECT)
+def _subject_line(question: QuestionRecord) -> str:
+    return show_invisible_line(question.question.subject or question.question.text, MAX_SUBJECT)
 
 
 def late_message(latest: QuestionRecord | None, clock: Clock) -> str:

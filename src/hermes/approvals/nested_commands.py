@@ -71,8 +71,8 @@ def shell_texts(found: ShellCommand) -> Iterator[str]:
     """Shell text that a command runs: given as words, options or input."""
     name, args, fed = found.name, found.argv[1:], found.stdin or ""
     if name in SHELLS or name in _TEXT_RUNNERS:
-        given = [value for flag, value in pairwise(args) if _COMMAND_OPTION.fullmatch(flag)]
-        yield from dict.fromkeys([*given, *(arg for arg in args if re.search(r"\s", arg))])
+        texts = [value for flag, value in pairwise(args) if _COMMAND_OPTION.fullmatch(flag)]
+        yield from dict.fromkeys([*texts, *(arg for arg in args if re.search(r"\s", arg))])
     operands = [arg for arg in args if not arg.startswith(("-", "+"))]
     if name in {"at", "batch", "source", "."} or (
         name in SHELLS and (not operands or operands[0] in _STDIN_NAMES or "-s" in args)
@@ -130,15 +130,15 @@ def wrapped_commands(found: ShellCommand) -> Iterator[Sequence[str]]:
 
 def _command_starts(args: Sequence[str], before: int) -> Iterator[int]:
     """Where the wrapped command may start, after options and `before` operands."""
-    given = 0
+    operands = 0
     after_option = ambiguous = False
     for number, word in enumerate(args):
         if word.startswith("-") or re.match(r"[A-Za-z_]\w*=", word):
             attached = "=" in word or _ATTACHED_OPTION.fullmatch(word)
             after_option = word.startswith("-") and not attached
             continue
-        if given < before and not after_option:
-            given += 1
+        if operands < before and not after_option:
+            operands += 1
             if ambiguous:
                 yield number
             continue

@@ -56,21 +56,21 @@ class QuestionForwarder(Protocol):
         ...
 
 
-def may_answer(who: Answerer, row: QuestionRecord) -> bool:
-    return who.role is Role.OWNER or who.principal == row.question.asked
+def may_answer(answerer: Answerer, row: QuestionRecord) -> bool:
+    return answerer.role is Role.OWNER or answerer.principal == row.question.asked
 
 
-def is_asked_at(who: Answerer, row: QuestionRecord) -> bool:
+def is_asked_at(answerer: Answerer, row: QuestionRecord) -> bool:
     """Whether it was asked in this session, or of the owner at this address."""
-    here = row.question.session == who.session
-    there = who.role is Role.OWNER and who.address is not None
-    return here or (there and row.address == who.address)
+    here = row.question.session == answerer.session
+    there = answerer.role is Role.OWNER and answerer.address is not None
+    return here or (there and row.address == answerer.address)
 
 
-def is_addressed_to(who: Answerer, row: QuestionRecord) -> bool:
+def is_addressed_to(answerer: Answerer, row: QuestionRecord) -> bool:
     if row.question.kind is QuestionKind.APPROVAL:
-        return may_answer(who, row)
-    return row.question.asked == who.principal
+        return may_answer(answerer, row)
+    return row.question.asked == answerer.principal
 
 
 def matches_id(question: Question, name: str) -> bool:
@@ -109,8 +109,8 @@ def answerable_without_id(
     """The questions an answer without an id may settle: deny all, but allow only local ones."""
     if everything and choice is ApprovalChoice.DENY:
         return own
-    near = [question for question in own if not question.question.elsewhere]
-    return near if everything or len(own) == len(near) else []
+    local = [question for question in own if not question.question.elsewhere]
+    return local if everything or len(own) == len(local) else []
 
 
 def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[QuestionRecord]:
@@ -126,8 +126,8 @@ def matching_questions(waiting: Sequence[QuestionRecord], words: str) -> list[Qu
         if named:
             return named
     if messages.choice_of_word(words):
-        near = [question for question in waiting if not question.question.elsewhere]
-        return near if clarifies else list(waiting)
+        local = [question for question in waiting if not question.question.elsewhere]
+        return local if clarifies else list(waiting)
     # A typo is asked about, unless free text may answer a clarification.
     return approvals if typo and not name and not clarifies else clarifies
 
@@ -168,33 +168,33 @@ class ForwardedQuestions:
         self._forwarder = forwarder
         self._open: dict[str, QuestionRecord] = {}
 
-    async def owner_chat(self, scope: Scope, doubt: NeedsApproval) -> Address | None:
+    async def owner_chat(self, scope: Scope, verdict: NeedsApproval) -> Address | None:
         """Where a member's question can be forwarded to the owner; guests' questions never are."""
-        asks = scope.attended and doubt.owner_only and scope.role is Role.MEMBER
+        asks = scope.attended and verdict.owner_only and scope.role is Role.MEMBER
         if self._forwarder is None or not asks:
             return None
         home = await anyio.to_thread.run_sync(self._forwarder.owner_chat, scope)
         return None if home == scope.address else home
 
     @asynccontextmanager
-    async def reserve_slot(self, asked: QuestionRecord) -> AsyncGenerator[str]:
+    async def reserve_slot(self, question: QuestionRecord) -> AsyncGenerator[str]:
         """Hold a slot while the question is asked; yields why there is none, or an empty string."""
-        if not asked.question.elsewhere:
+        if not question.question.elsewhere:
             yield ""
             return
-        others = await self._from_other_processes(asked)
+        others = await self._from_other_processes(question)
         # No await until the slot is taken.
-        why = _limit_reason([*others, *self._open.values()], asked)
+        why = _limit_reason([*others, *self._open.values()], question)
         if why:
             yield why
             return
-        self._open[asked.question.id] = asked
+        self._open[question.question.id] = question
         try:
             yield ""
         finally:
-            del self._open[asked.question.id]
+            del self._open[question.question.id]
 
-    async def _from_other_processes(self, asked: QuestionRecord) -> Sequence[QuestionRecord]:
+    async def _from_other_processes(self, question: QuestionRecord) -> Sequence[QuestionRecord]:
         """Questions forwarded by other processes, except the one this request resumes."""
         return [
             row
@@ -202,20 +202,20 @@ class ForwardedQuestions:
             if row.question.elsewhere
             and row.holder != self._holder
             and is_awaited(row, self._clock)
-            and (row.question.session, row.digest) != (asked.question.session, asked.digest)
+            and (row.question.session, row.digest) != (question.question.session, question.digest)
         ]
 
-    async def forward(self, asked: QuestionRecord) -> None:
-        question = asked.question
-        if question.elsewhere and self._forwarder is not None and asked.address is not None:
+    async def forward(self, record: QuestionRecord) -> None:
+        question = record.question
+        if question.elsewhere and self._forwarder is not None and record.address is not None:
             text = messages.question_text(question, question.seconds, forwarded=True)
-            await self._forwarder.forward(question.id, asked.address, text)
+            await self._forwarder.forward(question.id, record.address, text)
 
 
-def _limit_reason(waiting: Sequence[QuestionRecord], asked: QuestionRecord) -> str:
-    if sum(question.question.run == asked.question.run for question in waiting) >= MAX_PER_RUN:
+def _limit_reason(waiting: Sequence[QuestionRecord], record: QuestionRecord) -> str:
+    if sum(question.question.run == record.question.run for question in waiting) >= MAX_PER_RUN:
         return messages.RUN_WAITS_ALREADY
-    if sum(question.principal == asked.principal for question in waiting) >= MAX_PER_PERSON:
+    if sum(question.principal == record.principal for question in waiting) >= MAX_PER_PERSON:
         return messages.TOO_MANY_WAITING
     return ""
 
@@ -298,14 +298,14 @@ class QuestionWaiter:
         return None
 
     async def ask_and_wait(
-        self, scope: Scope, asked: QuestionRecord, emit: Emit
+        self, scope: Scope, question: QuestionRecord, emit: Emit
     ) -> QuestionRecord | None:
         """Ask and wait; None without an answer."""
-        where = asked.address or scope.address
-        asked = structs.replace(
-            asked, principal=scope.principal, address=where, call=scope.call, key=scope.key
+        address = question.address or scope.address
+        question = structs.replace(
+            question, principal=scope.principal, address=address, call=scope.call, key=scope.key
         )
-        earlier = await self.find_earlier(scope.session, asked.digest)
+        earlier = await self.find_earlier(scope.session, question.digest)
         if earlier is not None and earlier.state == ANSWERED:
             self._expected.pop(scope.call, None)
             return await self._mark_used(earlier)
@@ -313,35 +313,37 @@ class QuestionWaiter:
             # The question keeps its message and starts a new timeout.
             again = structs.replace(
                 earlier.question,
-                until=asked.question.until,
-                seconds=asked.question.seconds,
+                until=question.question.until,
+                seconds=question.question.seconds,
                 run=scope.run,
             )
-            asked = structs.replace(earlier, question=again, call=scope.call, key=scope.key)
+            question = structs.replace(earlier, question=again, call=scope.call, key=scope.key)
         expected = self._expected.get(scope.call)
-        if expected is not None and expected.question.id != asked.question.id:
+        if expected is not None and expected.question.id != question.question.id:
             await self.drop_expected(scope.call)
-        asked = structs.replace(asked, deadline=self._clock.monotonic() + asked.question.seconds)
-        self._waiting[asked.question.id] = anyio.Event()
+        question = structs.replace(
+            question, deadline=self._clock.monotonic() + question.question.seconds
+        )
+        self._waiting[question.question.id] = anyio.Event()
         self._expected.pop(scope.call, None)
-        return await self._ask(earlier, asked, emit)
+        return await self._ask(earlier, question, emit)
 
     async def _ask(
-        self, earlier: QuestionRecord | None, asked: QuestionRecord, emit: Emit
+        self, earlier: QuestionRecord | None, record: QuestionRecord, emit: Emit
     ) -> QuestionRecord | None:
-        question = asked.question
+        question = record.question
         try:
-            if not await self._rows.update(earlier, asked):
+            if not await self._rows.update(earlier, record):
                 # It was answered just now.
                 self._waiting[question.id].set()
             failpoint("approvals.asked")
-            await self._forwarded.forward(asked)
+            await self._forwarded.forward(record)
             await emit(events.QuestionAsked(question))
-            row = await self._wait(asked)
+            row = await self._wait(record)
         except BaseException:
             # Cancelled, suspended or never shown: this process stops waiting.
             with anyio.CancelScope(shield=True):
-                await self._release(asked)
+                await self._release(record)
             raise
         finally:
             del self._waiting[question.id]
@@ -349,34 +351,34 @@ class QuestionWaiter:
         await emit(events.QuestionAnswered(question.id, answer, row.answered_by if row else ""))
         return row
 
-    async def _release(self, asked: QuestionRecord) -> None:
+    async def _release(self, question: QuestionRecord) -> None:
         """Release the question without masking the exception that ended the wait."""
         try:
             if self._shutting_down:
-                await self._rows.update(asked, asked, release=True)
+                await self._rows.update(question, question, release=True)
             else:
-                await self._close(asked)
+                await self._close(question)
         except StoreError as error:
-            log.warning("could not close question %s: %s", asked.question.id, error)
+            log.warning("could not close question %s: %s", question.question.id, error)
 
-    async def _close(self, asked: QuestionRecord) -> None:
+    async def _close(self, question: QuestionRecord) -> None:
         """Close the question of a finished turn, so that no later turn uses a late answer."""
-        if await self._rows.lapse(asked):
+        if await self._rows.lapse(question):
             return
-        row = await self._rows.get_question(asked.question.id)
+        row = await self._rows.get_question(question.question.id)
         if row is not None and row.state == ANSWERED:
             await self._rows.lapse(row)
 
-    async def _wait(self, asked: QuestionRecord) -> QuestionRecord | None:
-        identity = asked.question.id
-        while (left := asked.deadline - self._clock.monotonic()) > 0:
-            if self._shutting_down and await self._rows.is_resumable(asked):
+    async def _wait(self, question: QuestionRecord) -> QuestionRecord | None:
+        identity = question.question.id
+        while (left := question.deadline - self._clock.monotonic()) > 0:
+            if self._shutting_down and await self._rows.is_resumable(question):
                 raise TurnSuspended
             await sleep_unless(self._clock, min(POLL_INTERVAL, left), self._waiting[identity])
             self._waiting[identity] = anyio.Event()
             if row := await self._take_answer(identity):
                 return row
-        if await self._rows.lapse(asked):
+        if await self._rows.lapse(question):
             return None
         return await self._take_answer(identity)
 

@@ -79,10 +79,10 @@ def simple_commands(text: str) -> list[tuple[str, ...]] | None:
 
 def covers(saved: SavedApproval, request: ApprovalRequest) -> bool:
     """Whether this saved approval is about exactly this request."""
-    given = (saved.tool, saved.reaching, saved.folder, saved.seal, saved.action)
+    saved_key = (saved.tool, saved.reaching, saved.folder, saved.seal, saved.action)
     action = _saved_action(request)
-    asked = (request.tool, request.reaching, request.folder, request.seal, action)
-    if given != asked or not can_be_saved(request):
+    requested = (request.tool, request.reaching, request.folder, request.seal, action)
+    if saved_key != requested or not can_be_saved(request):
         return False
     return saved.argv == simple_argv(request.action) if request.shell else bool(saved.action)
 

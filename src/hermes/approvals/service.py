@@ -200,50 +200,52 @@ class ApprovalService:
         return StandingApprovals(saved=own, yolo=await self._rows.yolo(scope.session))
 
     async def _decide(
-        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, emit: Emit
+        self, scope: Scope, request: ApprovalRequest, verdict: NeedsApproval, emit: Emit
     ) -> Decision:
         earlier = await self._waiting.find_earlier(scope.session, request_digest(scope, request))
-        if earlier is None and doubt.smart and self._ask_model is not None:
-            match await ask_opinion(self._ask_model, request, doubt.why):
+        if earlier is None and verdict.smart and self._ask_model is not None:
+            match await ask_opinion(self._ask_model, request, verdict.why):
                 case Opinion.APPROVE:
                     return Decision(allowed=True)
                 case Opinion.DENY:
-                    why = f"Not done: it was judged harmful. {doubt.why} Find a safer way."
+                    why = f"Not done: it was judged harmful. {verdict.why} Find a safer way."
                     return Decision(allowed=False, why=why)
                 case Opinion.ESCALATE:
                     pass
-        why = unreachable_reason(scope, doubt)
-        home = await self._forwarded.owner_chat(scope, doubt) if why else None
+        why = unreachable_reason(scope, verdict)
+        home = await self._forwarded.owner_chat(scope, verdict) if why else None
         if why and home is None:
             if not scope.attended:
-                await emit(Notice(messages.refusal_notice(scope, request, doubt.why), refused=True))
+                await emit(
+                    Notice(messages.refusal_notice(scope, request, verdict.why), refused=True)
+                )
             return Decision(allowed=False, why=why)
-        return await self._ask(scope, self._request(scope, request, doubt, home), emit)
+        return await self._ask(scope, self._request(scope, request, verdict, home), emit)
 
-    async def _ask(self, scope: Scope, asked: QuestionRecord, emit: Emit) -> Decision:
-        if asked.request is not None and (why := messages.too_long_reason(asked.request)):
+    async def _ask(self, scope: Scope, question: QuestionRecord, emit: Emit) -> Decision:
+        if question.request is not None and (why := messages.too_long_reason(question.request)):
             return Decision(allowed=False, why=why)
-        if await self._rows.was_denied(scope.session, scope.run, asked.digest):
+        if await self._rows.was_denied(scope.session, scope.run, question.digest):
             return Decision(allowed=False, why=messages.ALREADY_DENIED)
         if await self._rows.count_denied(scope.session, scope.run) >= messages.MAX_DENIALS:
             return Decision(allowed=False, why=messages.TOO_MANY_DENIALS)
-        async with self._forwarded.reserve_slot(asked) as full:
+        async with self._forwarded.reserve_slot(question) as full:
             if full:
                 return Decision(allowed=False, why=full)
-            row = await self._waiting.ask_and_wait(scope, asked, emit)
-        return messages.decision_of(row, asked.question.seconds)
+            row = await self._waiting.ask_and_wait(scope, question, emit)
+        return messages.decision_of(row, question.question.seconds)
 
     def _request(
-        self, scope: Scope, request: ApprovalRequest, doubt: NeedsApproval, home: Address | None
+        self, scope: Scope, request: ApprovalRequest, verdict: NeedsApproval, home: Address | None
     ) -> QuestionRecord:
         once = (ApprovalChoice.ONCE, ApprovalChoice.DENY)
         choices = tuple(ApprovalChoice) if can_be_saved(request) else once
-        text = messages.approval_prompt(request, doubt.why)
+        text = messages.approval_prompt(request, verdict.why)
         question = structs.replace(
             self._question(scope, QuestionKind.APPROVAL, text, choices),
             subject=messages.request_subject(request),
             reason=messages.request_reason(request),
-            asked=OWNER if doubt.owner_only else scope.principal,
+            asked=OWNER if verdict.owner_only else scope.principal,
             elsewhere=home is not None,
         )
         return QuestionRecord(
@@ -315,8 +317,8 @@ class ApprovalService:
             other = [
                 record for record in waiting if latest is None and may_answer(answerer, record)
             ]
-            late = messages.late_message(latest, self._clock)
-            return AnswerResult(messages.several_message(other) if other else late)
+            notice = messages.late_message(latest, self._clock)
+            return AnswerResult(messages.several_message(other) if other else notice)
         own = [record for record in chosen if may_answer(answerer, record)]
         if not own:
             return AnswerResult(messages.NOT_ALLOWED)
@@ -332,13 +334,17 @@ class ApprovalService:
         )
 
     async def _settle_all(
-        self, chosen: Sequence[QuestionRecord], who: Answerer, choice: ApprovalChoice, words: str
+        self,
+        chosen: Sequence[QuestionRecord],
+        answerer: Answerer,
+        choice: ApprovalChoice,
+        words: str,
     ) -> AnswerResult:
         settled: list[QuestionRecord] = []
         for row in chosen:
             # A choice that cannot be saved counts once.
             effective = choice if choice in row.question.choices else ApprovalChoice.ONCE
-            if not await self._settle(row, who, effective, words):
+            if not await self._settle(row, answerer, effective, words):
                 latest = await self._rows.get_question(row.question.id)
                 return AnswerResult(messages.late_message(latest, self._clock), len(settled))
             settled.append(row)
@@ -369,23 +375,25 @@ class ApprovalService:
         return await self._reply_to(candidates[-1], answerer, text)
 
     async def _reply_to(
-        self, row: QuestionRecord, who: Answerer, words: str
+        self, row: QuestionRecord, answerer: Answerer, words: str
     ) -> AnswerResult | None:
         if row.question.kind is QuestionKind.APPROVAL:
             choice = parse_choice(row.question, words)
             if choice is None:
                 return AnswerResult(messages.unclear_message(row.question, words))
-            return await self.answer(who, choice, question=row.question.id)
-        if row.question.asked != who.principal or not words.strip():
+            return await self.answer(answerer, choice, question=row.question.id)
+        if row.question.asked != answerer.principal or not words.strip():
             return None
-        if await self._settle(row, who, None, chosen_answer(row.question, words)):
+        if await self._settle(row, answerer, None, chosen_answer(row.question, words)):
             return AnswerResult("", 1)
         return _late_result(await self._rows.get_question(row.question.id), self._clock)
 
-    async def _candidates(self, who: Answerer, words: str) -> list[QuestionRecord]:
+    async def _candidates(self, answerer: Answerer, words: str) -> list[QuestionRecord]:
         """The questions that a plain message may answer, oldest first."""
         waiting = [
-            question for question in await self.pending(who) if is_addressed_to(who, question)
+            question
+            for question in await self.pending(answerer)
+            if is_addressed_to(answerer, question)
         ]
         return matching_questions(waiting, words)
 
@@ -436,35 +444,37 @@ class ApprovalService:
     async def delete_old(self) -> None:
         await self._rows.delete_old()
 
-    async def _approvals(self, who: Answerer) -> list[QuestionRecord]:
+    async def _approvals(self, answerer: Answerer) -> list[QuestionRecord]:
         return [
             question
-            for question in await self.pending(who)
+            for question in await self.pending(answerer)
             if question.question.kind is QuestionKind.APPROVAL
         ]
 
-    async def _latest_approval(self, who: Answerer, question: str) -> QuestionRecord | None:
-        rows = await self._rows.session_questions(who.session) if who.session else ()
-        asked = [row for row in rows if row.question.kind is QuestionKind.APPROVAL]
-        named = [record for record in asked if matches_id(record.question, question)]
+    async def _latest_approval(self, answerer: Answerer, question: str) -> QuestionRecord | None:
+        rows = await self._rows.session_questions(answerer.session) if answerer.session else ()
+        approvals = [row for row in rows if row.question.kind is QuestionKind.APPROVAL]
+        named = [record for record in approvals if matches_id(record.question, question)]
         if named or not question:
             return named[-1] if named else None
         return await self._rows.get_question(question)
 
     async def _settle(
-        self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None, words: str
+        self, row: QuestionRecord, answerer: Answerer, choice: ApprovalChoice | None, words: str
     ) -> bool:
         answer = "" if choice is None else choice.value
         after = structs.replace(
-            row, state=ANSWERED, answer=answer, answer_text=words, answered_by=who.principal
+            row, state=ANSWERED, answer=answer, answer_text=words, answered_by=answerer.principal
         )
-        done = await self._rows.update(row, after, *self._saved_approval_writes(row, who, choice))
+        done = await self._rows.update(
+            row, after, *self._saved_approval_writes(row, answerer, choice)
+        )
         if done:
             self._waiting.wake(row.question.id)
         return done
 
     def _saved_approval_writes(
-        self, row: QuestionRecord, who: Answerer, choice: ApprovalChoice | None
+        self, row: QuestionRecord, answerer: Answerer, choice: ApprovalChoice | None
     ) -> list[Write]:
         lasting = choice in {ApprovalChoice.SESSION, ApprovalChoice.ALWAYS}
         if not lasting or choice not in row.question.choices or row.request is None:
@@ -475,11 +485,11 @@ class ApprovalService:
             new_id("grant"),
             session=session,
             by=row.principal,
-            answered_by=who.principal,
+            answered_by=answerer.principal,
         )
         return [AddSavedApproval(saved)]
 
 
 def _late_result(latest: QuestionRecord | None, clock: Clock) -> AnswerResult:
-    news = latest is not None and latest.question.kind is QuestionKind.CLARIFY
-    return AnswerResult(messages.late_message(latest, clock), is_new_message=news)
+    is_clarification = latest is not None and latest.question.kind is QuestionKind.CLARIFY
+    return AnswerResult(messages.late_message(latest, clock), is_new_message=is_clarification)

@@ -449,5 +449,5 @@ def _holds_secrets(found: ShellCommand) -> bool:
     if found.name in {"env", "printenv"} and len(found.argv) == 1:
         return True
     words = zip(found.argv, found.argv[1:], strict=False)
-    given = [word for before, word in words if before not in _KEY_OPTIONS]
-    return any(is_private_path(word, found.folder) for word in (*given, *found.sources))
+    arguments = [word for before, word in words if before not in _KEY_OPTIONS]
+    return any(is_private_path(word, found.folder) for word in (*arguments, *found.sources))

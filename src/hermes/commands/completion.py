@@ -51,9 +51,9 @@ def _commands(typed: str, commands: Mapping[str, str]) -> list[Suggestion]:
 
 def _references(typed: str, folder: Path) -> list[Suggestion]:
     """`typed` begins with @; a suggestion equal to it is dropped."""
-    kind, colon, what = typed[1:].partition(":")
+    kind, colon, target = typed[1:].partition(":")
     if colon:
-        found = _paths(kind, what, folder) if kind in {"file", "folder"} else []
+        found = _paths(kind, target, folder) if kind in {"file", "folder"} else []
     else:
         found = [suggestion for suggestion in _KINDS if suggestion.label.startswith(typed)]
         found += _paths("file", kind, folder)
@@ -63,8 +63,8 @@ def _references(typed: str, folder: Path) -> list[Suggestion]:
     return [] if [suggestion.text.rstrip() for suggestion in found] == [typed] else found
 
 
-def _paths(kind: str, what: str, folder: Path) -> list[Suggestion]:
-    typed = what.removeprefix('"')
+def _paths(kind: str, target: str, folder: Path) -> list[Suggestion]:
+    typed = target.removeprefix('"')
     parent, slash, start = typed.rpartition("/")
     prefix = parent + slash
     try:

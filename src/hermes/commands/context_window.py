@@ -55,10 +55,10 @@ async def _compress(context: CommandContext, args: str) -> CommandReply:
             f"{result.by} compacted its history from about {result.before:,} to "
             f"{result.after:,} tokens.{cost} Everything stays searchable."
         )
-    how = " It was written without a model, because none was available." if result.plain else ""
+    note = " It was written without a model, because none was available." if result.plain else ""
     return TextReply(
         f"Summarized {plural(result.messages, 'message')}: about {result.before:,} tokens became "
-        f"{result.after:,}.{how}{cost} Everything stays searchable."
+        f"{result.after:,}.{note}{cost} Everything stays searchable."
     )
 
 
@@ -197,7 +197,7 @@ async def _by_day(context: CommandContext, days: int) -> dict[str, _DayUsage]:
         for back in range(min(days, _CHART_DAYS) - 1, -1, -1)
     ]
     # Include days without use, but none before the first use.
-    first = next((place for place, day in enumerate(shown) if day in found), len(shown))
+    first = next((index for index, day in enumerate(shown) if day in found), len(shown))
     return {day: found.get(day, _DayUsage()) for day in shown[first:]}
 
 

@@ -115,7 +115,7 @@ def split_words(text: str) -> list[str]:
 def parse_words(verb: str, action: Action[Any], words: list[str]) -> dict[str, ArgumentValue]:
     """The arguments of an action by key. Raises `UsageError` as the command line would."""
     flags = {argument.name: argument for argument in action.arguments if argument.is_flag}
-    places = [argument for argument in action.arguments if not argument.is_flag]
+    positional = [argument for argument in action.arguments if not argument.is_flag]
     values: dict[str, ArgumentValue] = {}
     rest = list(words)
     while rest:
@@ -131,14 +131,18 @@ def parse_words(verb: str, action: Action[Any], words: list[str]) -> dict[str, A
             if not equals and not rest:
                 raise UsageError(f"/{verb} {action.name}: {name} needs a value.")
             _add_value(values, flag, value if equals else rest.pop(0))
-        elif places:
-            place = places[0] if places[0].kind is ArgumentKind.WORDS else places.pop(0)
-            _add_value(values, place, word)
+        elif positional:
+            expected = (
+                positional[0] if positional[0].kind is ArgumentKind.WORDS else positional.pop(0)
+            )
+            _add_value(values, expected, word)
         else:
             raise UsageError(f"/{verb} {action.name}: unexpected {word!r}.")
-    for place in (*places, *flags.values()):
-        if place.required and place.key not in values:
-            raise UsageError(f"/{verb} {action.name}: {place.name} is missing.", hint=place.help)
+    for expected in (*positional, *flags.values()):
+        if expected.required and expected.key not in values:
+            raise UsageError(
+                f"/{verb} {action.name}: {expected.name} is missing.", hint=expected.help
+            )
     return values
 
 

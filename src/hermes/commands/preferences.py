@@ -26,7 +26,7 @@ async def _model(context: CommandContext, args: str) -> CommandReply:
         raise UsageError("/model takes one name.", hint="/help model shows its options.")
     if everywhere and not context.is_owner:
         raise UsageError("Only an owner may choose the model of new sessions.")
-    doubt = "" if force else await context.models.check_name(names[0], provider)
+    problem = "" if force else await context.models.check_name(names[0], provider)
     model = await context.models.choose(names[0], provider)
     # The prompt names the model, so the next turn writes a new one.
     change = SessionChange(model=model.name, provider=model.provider, system="")
@@ -36,7 +36,7 @@ async def _model(context: CommandContext, args: str) -> CommandReply:
     lines = [f"Using {model.provider}/{model.name}, starting with the next message{where}."]
     if removed:
         lines.append(f"Removed settings of the previous provider: {', '.join(removed)}.")
-    return TextReply("\n".join([*lines, f"warning: {doubt}"] if doubt else lines))
+    return TextReply("\n".join([*lines, f"warning: {problem}"] if problem else lines))
 
 
 async def _models(context: CommandContext) -> str:

@@ -150,10 +150,10 @@ async def _handoff(context: CommandContext, args: str) -> CommandReply:
         caller = HandoffCaller(
             account=context.caller.account, role=context.role, platform=context.caller.platform
         )
-    where = await handoff.hand_off(old, args.lower(), caller)
+    chat = await handoff.hand_off(old, args.lower(), caller)
     switched = await context.control.start_session("")
     return TextReply(
-        f"Handed off to {where}. This is a new session; /resume {old.id} returns to the old one."
+        f"Handed off to {chat}. This is a new session; /resume {old.id} returns to the old one."
         f"{switched.dropped_note}"
     )
 

@@ -18,8 +18,8 @@ async def _diff(context: CommandContext, args: str) -> CommandReply:
 
 
 async def _init(context: CommandContext, args: str) -> CommandReply:
-    what = f" Pay attention to this: {args}" if args else ""
-    prompt = _INIT_PROMPT.read_text("utf-8").strip().replace("{what}", what)
+    focus = f" Pay attention to this: {args}" if args else ""
+    prompt = _INIT_PROMPT.read_text("utf-8").strip().replace("{what}", focus)
     parts = command_parts(f"/init {args}", prompt)
     return SubmitReply(parts, notice="Reading the project to write its AGENTS.md.")
 

@@ -48,10 +48,10 @@ class _Finder(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Return our own module, so that both names are the same object."""
-        ours = NAMES[spec.name]
-        if ours is None:
+        names = NAMES[spec.name]
+        if names is None:
             return None
-        module = import_module(ours)
+        module = import_module(names)
         spec.loader_state = module.__spec__
         return module
 

@@ -111,12 +111,12 @@ def _take(
     instants: Iterator[datetime], end: datetime, limit: int | None
 ) -> tuple[list[datetime], datetime | None]:
     """The instants up to `end`, at most so many, and the one that follows."""
-    taken: list[datetime] = []
+    times: list[datetime] = []
     for at in instants:
-        if at > end or len(taken) == limit:
-            return taken, at
-        taken.append(at)
-    return taken, None
+        if at > end or len(times) == limit:
+            return times, at
+        times.append(at)
+    return times, None
 
 
 def _skip(

@@ -325,8 +325,8 @@ class FireRunner:
             stored = await archive.messages(session.id)
         except NotFound:
             return None
-        begun = any(row.message.id.startswith(f"{fire.key}:") for row in stored)
-        return session if begun else None
+        is_begun = any(row.message.id.startswith(f"{fire.key}:") for row in stored)
+        return session if is_begun else None
 
     async def _session(self, job: Job) -> tuple[Session, bool]:
         """The session of a new attempt, and whether it is not stored yet."""

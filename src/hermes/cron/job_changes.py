@@ -44,8 +44,8 @@ _PLAIN = (
 
 def changed_job(job: Job, change: JobChange, now: datetime) -> Job:
     """Return the changed job, even if it cannot run. Raises `UsageError`."""
-    given = {name: getattr(change, name) for name in _PLAIN}
-    fields: dict[str, object] = {name: one for name, one in given.items() if one is not UNSET}
+    values = {name: getattr(change, name) for name in _PLAIN}
+    fields: dict[str, object] = {name: one for name, one in values.items() if one is not UNSET}
     if change.timezone is not UNSET:
         zone_named(change.timezone)
     if change.skills is not UNSET:

@@ -82,7 +82,7 @@ def _argv(path: Path) -> tuple[str, ...]:
 def _read_last_line(output: str) -> ScriptResult:
     *rest, last = output.splitlines() or [""]
     try:
-        said = msgspec.json.decode(last, type=_LastLine)
+        result = msgspec.json.decode(last, type=_LastLine)
     except JSON_ERRORS:
         return ScriptResult(output)
-    return ScriptResult("\n".join(rest).strip(), wakes=said.wake)
+    return ScriptResult("\n".join(rest).strip(), wakes=result.wake)

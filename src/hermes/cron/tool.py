@@ -277,8 +277,8 @@ async def _require_approval(args: CronjobArgs, ctx: ToolContext) -> None:
 
 def _shown(args: CronjobArgs) -> str:
     """All that is given, for the person who approves it: also where answers go and what runs."""
-    given = {name: getattr(args, name) for name in CronjobArgs.__struct_fields__}
-    lines = [f"{name}: {one}" for name, one in given.items() if one is not UNSET]
+    values = {name: getattr(args, name) for name in CronjobArgs.__struct_fields__}
+    lines = [f"{name}: {one}" for name, one in values.items() if one is not UNSET]
     # A text of several lines must not look like other fields.
     return "\n".join(line.replace("\n", "\n    ") for line in lines)
 

@@ -80,7 +80,7 @@ class Judge:
         shown = self._redact(transcript_text(messages))
         text = f"# Goal\n\n{goal}\n\n# Last messages\n\n{shown}"
         judgment = await self._ask(session, "judge", text, Judgment)
-        evidence = found_quotes(judgment.evidence, self._redact(said_text(messages)))
+        evidence = found_quotes(judgment.evidence, self._redact(answer_text(messages)))
         if judgment.verdict is Verdict.MET and not evidence:
             raise UnusableAnswer("The judge called the goal met, but quoted nothing that shows it.")
         return msgspec.structs.replace(
@@ -154,13 +154,13 @@ def _shown(message: Message) -> str:
             return f"{'FAILED RESULT' if failed else 'RESULT'}: {text}"
 
 
-def said_text(messages: Sequence[Message]) -> str:
+def answer_text(messages: Sequence[Message]) -> str:
     """Return what the assistant answered and its tools returned, as far as the judge sees it.
 
     Labels and call arguments are not evidence.
     """
-    said = [message for message in messages if not isinstance(message, User)]
-    return "\n\n".join(_shortened(text_of(one).strip()) for one in said)
+    answers = [message for message in messages if not isinstance(message, User)]
+    return "\n\n".join(_shortened(text_of(one).strip()) for one in answers)
 
 
 def _indented(text: str) -> str:
@@ -175,15 +175,15 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n[...]\n{text[-half:]}"
 
 
-def found_quotes(quotes: Sequence[str], said: str) -> list[str]:
+def found_quotes(quotes: Sequence[str], text: str) -> list[str]:
     """Return the quotations that occur, as whole words, in the assistant's and tools' text."""
-    said = _comparable(said)
-    return [quote for quote in quotes if _occurs(_LABELS.sub("", _comparable(quote)), said)]
+    text = _comparable(text)
+    return [quote for quote in quotes if _occurs(_LABELS.sub("", _comparable(quote)), text)]
 
 
-def _occurs(quote: str, said: str) -> bool:
+def _occurs(quote: str, text: str) -> bool:
     words = re.escape(_comparable(quote))
-    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", said) is not None
+    return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", text) is not None
 
 
 def _comparable(text: str) -> str:

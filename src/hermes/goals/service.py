@@ -50,7 +50,7 @@ class GoalDelivery(Protocol):
         """Return the inbox row of the session's next turn, once per key."""
         ...
 
-    def drop_rows(self, prefix: str, begun: Sequence[str]) -> Sequence[Write]:
+    def drop_rows(self, prefix: str, request_ids: Sequence[str]) -> Sequence[Write]:
         """Return writes that remove the inbox rows of turns by key prefix, except those `begun`."""
         ...
 
@@ -402,8 +402,8 @@ class GoalService:
         except NotFound:
             stored = ()
         # A turn has begun when its message is in the transcript; that one ends by itself.
-        begun = tuple(row.message.id for row in stored if row.message.id.startswith(prefix))
-        return self._delivery.drop_rows(prefix, begun)
+        request_ids = tuple(row.message.id for row in stored if row.message.id.startswith(prefix))
+        return self._delivery.drop_rows(prefix, request_ids)
 
     async def _save(self, goal: Goal, *writes: Write) -> Goal:
         await self._store.commit(SaveGoal(goal), *writes)

@@ -47,8 +47,8 @@ async def boards(service: BoardService, call: ActionCall) -> ActionReply:
             service.boards.switch(slug)
             return ActionReply(f"{slug} is now the current board.")
         case "rm":
-            place = service.boards.remove(slug, service.now(), delete=call.switch("delete"))
-            text = f"Archived {slug}: {place}" if place else f"Deleted {slug}."
+            folder = service.boards.remove(slug, service.now(), delete=call.switch("delete"))
+            text = f"Archived {slug}: {folder}" if folder else f"Deleted {slug}."
             return ActionReply(text)
         case "rename":
             info = structs.replace(service.boards.info(slug), name=call.text("value"))

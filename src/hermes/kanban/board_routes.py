@@ -63,9 +63,9 @@ def _card_details(rows: BoardRows, problems: Sequence[Problem]) -> Callable[[Tas
         parents[child] += 1
         children[parent].append(child)
     comments, summaries = rows.comment_counts(), rows.latest_summaries()
-    wrong = defaultdict[str, list[JsonObject]](list)
+    findings = defaultdict[str, list[JsonObject]](list)
     for problem in problems:
-        wrong[problem.task_id].append(problem.as_object())
+        findings[problem.task_id].append(problem.as_object())
 
     def details(task: Task) -> JsonObject:
         linked = children.get(task.id, [])
@@ -75,7 +75,7 @@ def _card_details(rows: BoardRows, problems: Sequence[Problem]) -> Callable[[Tas
             "link_counts": {"parents": parents[task.id], "children": len(linked)},
             "comment_count": comments.get(task.id, 0),
             "progress": {"done": finished, "total": len(below)} if below else None,
-            "diagnostics": wrong.get(task.id, []),
+            "diagnostics": findings.get(task.id, []),
             "latest_summary": summaries.get(task.id),
         }
 
@@ -218,10 +218,10 @@ async def describe_automatically(service: BoardService, request: RouteRequest) -
     instructions = Path(__file__).with_name("describe.md").read_text("utf-8").strip()
     sources = await run_sync(service.settings.sources, profile)
     try:
-        said = await service.agents.ask("profile_describer", instructions, sources)
+        reply = await service.agents.ask("profile_describer", instructions, sources)
     except ModelError as error:
         return {**answer, "reason": str(error)}
-    text = one_line(said, MAX_DESCRIPTION)
+    text = one_line(reply, MAX_DESCRIPTION)
     if not text:
         return {**answer, "reason": "The model gave an empty answer."}
     await run_sync(service.settings.describe, profile, ProfileDescription(text, automatic=True))

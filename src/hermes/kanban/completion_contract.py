@@ -52,8 +52,8 @@ def published_pull_request(contract: CompletionContract, metadata: JsonObject) -
         return ""
     found = _PULL_REQUEST.fullmatch(named)
     wanted = contract.repository + (f"/pull/{contract.number}" if contract.number else "")
-    given = "" if found is None else f"{found['repository']}/pull/{found['number']}"
-    is_allowed = given == wanted if contract.number else given.startswith(f"{wanted}/pull/")
+    reference = "" if found is None else f"{found['repository']}/pull/{found['number']}"
+    is_allowed = reference == wanted if contract.number else reference.startswith(f"{wanted}/pull/")
     if not is_allowed:
         raise StateConflict(
             f"The task is done when a pull request in {wanted} is published.",

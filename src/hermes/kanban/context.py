@@ -38,11 +38,11 @@ def review_text(rows: BoardRows, task: Task) -> str:
     """Return instructions for a reviewer; empty if the task is not in review."""
     if task.status is not TaskStatus.REVIEW and not is_under_review(rows, task.id):
         return ""
-    asked = rows.last_event(task.id, ("review_requested",))
-    author = (asked.payload or {}).get("author") if asked else None
-    who = one_line(str(author or "another worker"), 80)
+    request = rows.last_event(task.id, ("review_requested",))
+    author = (request.payload or {}).get("author") if request else None
+    author_name = one_line(str(author or "another worker"), 80)
     return (
-        f"The work was done by {who}; you review it. Check it against the task, and do not "
+        f"The work was done by {author_name}; you review it. Check it against the task, and do not "
         "redo it. Accept it with kanban_complete, or send it back with kanban_request_changes."
     )
 

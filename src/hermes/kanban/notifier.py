@@ -97,21 +97,21 @@ class Notifier:
             for watched in subscriptions
         ]
         found = await self._service.read(
-            board, lambda rows: [_news(rows, board_watch) for board_watch in watches]
+            board, lambda rows: [_find_update(rows, board_watch) for board_watch in watches]
         )
         problems: dict[Address, str] = {}
         sent, has_more = 0, False
-        for subscription, watch, news in zip(subscriptions, watches, found, strict=True):
+        for subscription, watch, update in zip(subscriptions, watches, found, strict=True):
             try:
-                if news.events and (problem := self._problem(watch, problems)):
+                if update.events and (problem := self._problem(watch, problems)):
                     await self._park(watch, problem)
                     continue
-                await self._serve(subscription, watch, news)
+                await self._serve(subscription, watch, update)
             except HermesError as error:
                 log.warning("board %s, %s: %s", board, subscription.task_id, error)
                 continue
-            sent += len(news.events)
-            has_more |= news.has_more
+            sent += len(update.events)
+            has_more |= update.has_more
         return sent, has_more
 
     def _problem(self, watch: BoardWatch, known: dict[Address, str]) -> str:
@@ -121,20 +121,20 @@ class Notifier:
         return known[address]
 
     async def _serve(
-        self, subscription: BoardSubscription, watch: BoardWatch, news: "_News"
+        self, subscription: BoardSubscription, watch: BoardWatch, update: "_News"
     ) -> None:
         start = watch.cursor
-        for event in news.events:
+        for event in update.events:
             watch = structs.replace(watch, cursor=event.id, problem="")
-            if (task := news.tasks.get(event.task_id)) is not None:
-                files = news.files.get(event.id, ())
+            if (task := update.tasks.get(event.task_id)) is not None:
+                files = update.files.get(event.id, ())
                 await self._store_notification(watch, event, task, files)
-        if not news.has_more and news.is_closed:
+        if not update.has_more and update.is_closed:
             await self._forget(subscription, watch)
             return
         # Unreadable events are left out of a page, so a short page may not be the last one.
-        end = watch.cursor if news.events else max(watch.cursor, news.last_id)
-        if news.events or end - start >= MAX_EVENTS:
+        end = watch.cursor if update.events else max(watch.cursor, update.last_id)
+        if update.events or end - start >= MAX_EVENTS:
             watch = structs.replace(watch, cursor=end, problem="")
             await self._store.commit(PutBoardWatch(watch))
             # Also move the public system's own cursor; it may lag behind.
@@ -146,8 +146,8 @@ class Notifier:
         """Remove the subscription of a closed task whose last event was handled."""
 
         def work(rows: BoardRows) -> bool:
-            news = _news(rows, watch)
-            can_end = news.is_closed and not news.events
+            update = _find_update(rows, watch)
+            can_end = update.is_closed and not update.events
             return can_end and rows.remove_subscription(*_subscription_key(subscription))
 
         if await self._service.write_quietly(watch.board, work):
@@ -179,7 +179,7 @@ class Notifier:
             self._followups.wake(scope)
 
 
-class _News(Struct, frozen=True, kw_only=True):
+class _TaskUpdate(Struct, frozen=True, kw_only=True):
     """Events that a subscription has not received yet, with the tasks that can be read."""
 
     events: Sequence[TaskEvent]
@@ -196,12 +196,12 @@ class _News(Struct, frozen=True, kw_only=True):
         return len(self.events) >= MAX_EVENTS
 
 
-def _news(rows: BoardRows, watch: BoardWatch) -> _News:
+def _find_update(rows: BoardRows, watch: BoardWatch) -> _TaskUpdate:
     subject = None if watch.task == WHOLE_BOARD else watch.task
     events = rows.news(watch.cursor, NOTIFIED, subject, MAX_EVENTS)
     tasks = {one: task for one in {event.task_id for event in events} if (task := _task(rows, one))}
     own = _task(rows, subject) if subject else None
-    return _News(
+    return _TaskUpdate(
         events=events,
         tasks=tasks,
         files={event.id: found for event in events if (found := _kept_artifacts(rows, event))},
@@ -255,16 +255,16 @@ def notification(board: str, task: Task, event: TaskEvent) -> str:
     """The text for one event, in the public system's format."""
     payload = event.payload or {}
     tag = "" if board == DEFAULT_BOARD else f"[{board}] "
-    who = f"@{task.assignee.lstrip('@')} " if task.assignee else ""
-    head = f"{tag}{who}Kanban {task.id}"
+    mention = f"@{task.assignee.lstrip('@')} " if task.assignee else ""
+    head = f"{tag}{mention}Kanban {task.id}"
     match event.kind:
         case "completed":
             summary = str(payload.get("summary") or "")
             more = f"\n{one_line(summary, 200)}" if summary else ""
             return f"✔ {head} completed — {one_line(task.title, _MAX_TITLE)}{more}"
         case "blocked" | "block_loop_detected":
-            how = "blocked" if event.kind == "blocked" else "blocked again and needs triage"
-            return f"⏸ {head} {how}: {one_line(str(payload.get('reason') or ''), 160)}"
+            outcome = "blocked" if event.kind == "blocked" else "blocked again and needs triage"
+            return f"⏸ {head} {outcome}: {one_line(str(payload.get('reason') or ''), 160)}"
         case "gave_up":
             return f"✖ {head} gave up\n{one_line(str(payload.get('error') or ''), 200)}"
         case "crashed":

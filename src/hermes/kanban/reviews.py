@@ -88,6 +88,6 @@ def request_changes(
 
 def _author_of(rows: BoardRows, task: Task) -> str | None:
     """The assignee before the review; a review of the public system did not change it."""
-    asked = rows.last_event(task.id, ("review_requested",))
-    author = (asked.payload or {}).get("author") if asked else task.assignee
+    request = rows.last_event(task.id, ("review_requested",))
+    author = (request.payload or {}).get("author") if request else task.assignee
     return author if isinstance(author, str) else None

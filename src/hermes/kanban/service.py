@@ -241,9 +241,9 @@ class BoardService:
         """Raise `UsageError` unless the assignee is a profile, or a person as `@name`."""
         profiles = self._list_profiles()
         if assignee and not assignee.startswith("@") and assignee not in profiles:
-            near = did_you_mean(assignee, profiles)
+            similar = did_you_mean(assignee, profiles)
             known = f"Profiles: {', '.join(profiles)}. A person is written as @name."
-            raise UsageError(f"There is no profile {assignee!r}.", hint=near or known)
+            raise UsageError(f"There is no profile {assignee!r}.", hint=similar or known)
 
     def check_address(self, platform: str) -> None:
         """Raise `UsageError` unless a bot of this home could send there."""
@@ -256,8 +256,8 @@ class BoardService:
         """Raise `UsageError` unless the agents of this profile may use the board."""
         board = self.boards.choose(slug)
         if not self.boards.info(board).allows(self.profile, wanted):
-            what = "read" if wanted is Access.READ else "change"
-            raise UsageError(f"The profile {self.profile} may not {what} the board {board}.")
+            verb = "read" if wanted is Access.READ else "change"
+            raise UsageError(f"The profile {self.profile} may not {verb} the board {board}.")
 
     def profiles(self) -> Sequence[str]:
         return self._list_profiles()

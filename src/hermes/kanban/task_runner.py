@@ -249,8 +249,8 @@ class TaskRunner:
         # Uses the owner's trust level: text on the board, which others write, must not start or end
         # a review.
         review = await self._service.read(worker.board, lambda rows: review_text(rows, task))
-        what = "Review" if review else "Work on"
-        text = f"{what} the task {task.id}: {task.title}\n\n{body}".strip()
+        instruction = "Review" if review else "Work on"
+        text = f"{instruction} the task {task.id}: {task.title}\n\n{body}".strip()
         parts = tuple(Text(one) for one in (*skills, text, review) if one)
         return User(f"kanban:{worker.board}:{worker.task}:{worker.run}", parts, Trust.OWNER)
 

@@ -169,19 +169,19 @@ async def diagnostics(service: BoardService, call: ActionCall) -> ActionReply:
         find_problems,
     )
 
-    least = Severity[(call.text("severity") or "info").upper()]
+    min_severity = Severity[(call.text("severity") or "info").upper()]
     profiles = service.profiles()
 
     def work(rows: BoardRows) -> list[Problem]:
         found = find_problems(rows, service.now(), profiles, call.text("task") or None)
-        return [problem for problem in found if problem.severity >= least]
+        return [problem for problem in found if problem.severity >= min_severity]
 
     board = call.text("board") or None
     found = await service.read(board, work)
     parked = [
         f"warning  {task}  {platform}:{chat} is not notified: {problem}"
         for (task, platform, chat, _), problem in (await service.problems(board)).items()
-        if problem and least <= Severity.WARNING and call.text("task") in {"", task}
+        if problem and min_severity <= Severity.WARNING and call.text("task") in {"", task}
     ]
     text = "\n".join([*(problem.line for problem in found), *parked]) or "No task needs attention."
     return ActionReply(text, [problem.as_object() for problem in found])

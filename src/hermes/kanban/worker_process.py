@@ -77,10 +77,10 @@ class WorkerProcesses:
         code = ended.exit_code
         kind = "exited" if code >= 0 else "signaled"
         details: JsonObject = {"pid": process.pid, "exit_kind": kind, "exit_code": abs(code)}
-        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        said = f": {tail}" if tail else "."
+        ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        output = f": {tail}" if tail else "."
         await self._records.fail(
-            worker, f"The worker process ended by {how}{said}", RunOutcome.CRASHED, details
+            worker, f"The worker process ended by {ending}{output}", RunOutcome.CRASHED, details
         )
 
     async def _keep_output(self, process: Process, path: Path) -> str:

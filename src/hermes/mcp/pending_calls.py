@@ -30,24 +30,24 @@ CANCELLED = types.ElicitResult(action="cancel")
 
 
 async def fill_form(
-    ask_person: AskPerson, server: str, asked: types.ElicitRequestParams
+    ask_person: AskPerson, server: str, request: types.ElicitRequestParams
 ) -> types.ElicitResult:
     """Decline the form only if the person does; without a usable answer it is cancelled."""
-    prompt = f"The MCP server {server} asks: {show_invisible_line(asked.message, MAX_TEXT)}"
-    if isinstance(asked, types.ElicitRequestURLParams):
-        url = show_invisible_line(asked.url, MAX_TEXT)
+    prompt = f"The MCP server {server} asks: {show_invisible_line(request.message, MAX_TEXT)}"
+    if isinstance(request, types.ElicitRequestURLParams):
+        url = show_invisible_line(request.url, MAX_TEXT)
         answer = await ask_person(f"{prompt}\nIt asks you to open: {url}\nContinue?", (YES, NO))
         return _yes_no_result(answer)
-    fields = _fields(asked.requested_schema)
+    fields = _fields(request.requested_schema)
     if fields is None:
         return CANCELLED
     if not fields:
         return _yes_no_result(await ask_person(prompt, (YES, NO)))
     content: dict[str, Value] = {}
-    required = {str(name) for name in as_list(asked.requested_schema.get("required")) or []}
+    required = {str(name) for name in as_list(request.requested_schema.get("required")) or []}
     for number, (name, field) in enumerate(fields.items(), start=1):
-        place = f" ({number} of {len(fields)})" if len(fields) > 1 else ""
-        question = f"{prompt}\n{_label(name, field)}{place}\n{_help(field)}"
+        position = f" ({number} of {len(fields)})" if len(fields) > 1 else ""
+        question = f"{prompt}\n{_label(name, field)}{position}\n{_help(field)}"
         value = await _ask_field(ask_person, question, field, optional=name not in required)
         if isinstance(value, types.ElicitResult):
             return value
@@ -92,10 +92,10 @@ def _yes_no_result(answer: str | None) -> types.ElicitResult:
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
-    given = as_mapping(schema.get("properties") or {})
-    if given is None or len(given) > MAX_FIELDS:
+    properties = as_mapping(schema.get("properties") or {})
+    if properties is None or len(properties) > MAX_FIELDS:
         return None
-    fields = {str(name): as_mapping(field) for name, field in given.items()}
+    fields = {str(name): as_mapping(field) for name, field in properties.items()}
     known = {
         name: {str(key): value for key, value in field.items()}
         for name, field in fields.items()
@@ -154,9 +154,9 @@ def _list_value(field: Mapping[str, Any], answer: str) -> list[str] | None:
     allowed = {str(one).lower(): str(one) for one in _allowed(_items(field))}
     words = list(dict.fromkeys(word.strip() for word in answer.split(",") if word.strip()))
     chosen = [allowed.get(word.lower(), "") for word in words] if allowed else words
-    least, most = field.get("minItems"), field.get("maxItems")
-    fits = (not isinstance(least, int) or len(chosen) >= least) and (
-        not isinstance(most, int) or len(chosen) <= most
+    min_items, max_items = field.get("minItems"), field.get("maxItems")
+    fits = (not isinstance(min_items, int) or len(chosen) >= min_items) and (
+        not isinstance(max_items, int) or len(chosen) <= max_items
     )
     return chosen if fits and all(chosen) else None
 

@@ -174,8 +174,10 @@ class Delegations:
             rows = await self._deps.store.archive_for(OWNER).messages(scope.session)
         except NotFound:
             return
-        asked = [row.message for row in rows if isinstance(row.message, User)]
-        since = itertools.takewhile(lambda user: user.trust not in _PERSON_TRUST, reversed(asked))
+        questions = [row.message for row in rows if isinstance(row.message, User)]
+        since = itertools.takewhile(
+            lambda user: user.trust not in _PERSON_TRUST, reversed(questions)
+        )
         if sum(user.trust is Trust.DATA for user in since) >= self._deps.rules.max_rounds:
             raise UsageError(
                 "Several rounds of delegation have passed without a message from a person.",

@@ -16,12 +16,12 @@ class InputHistory:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines = _read_lines(path)
-        self._place = len(self._lines)
+        self._index = len(self._lines)
         self._draft = ""
 
     def add(self, text: str) -> None:
         """Append a text, as a single line in the file; a repeated text is stored once."""
-        self._place = len(self._lines)
+        self._index = len(self._lines)
         if not text.strip():
             return
         if not self._lines or self._lines[-1] != text:
@@ -31,7 +31,7 @@ class InputHistory:
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(" ".join(text.splitlines()) + "\n")
         self._lines = self._lines[-MAX_HISTORY:]
-        self._place = len(self._lines)
+        self._index = len(self._lines)
 
     def newest_first(self) -> list[str]:
         """Each typed text once."""
@@ -39,19 +39,19 @@ class InputHistory:
 
     def back(self, draft: str) -> str | None:
         """The previous text, None at the beginning; `draft` is kept for `forward`."""
-        if self._place == 0:
+        if self._index == 0:
             return None
-        if self._place == len(self._lines):
+        if self._index == len(self._lines):
             self._draft = draft
-        self._place -= 1
-        return self._lines[self._place]
+        self._index -= 1
+        return self._lines[self._index]
 
     def forward(self) -> str | None:
         """The next text, finally the draft; None after that."""
-        if self._place >= len(self._lines):
+        if self._index >= len(self._lines):
             return None
-        self._place += 1
-        return self._draft if self._place == len(self._lines) else self._lines[self._place]
+        self._index += 1
+        return self._draft if self._index == len(self._lines) else self._lines[self._index]
 
 
 def _read_lines(path: Path) -> list[str]:

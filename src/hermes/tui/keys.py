@@ -60,7 +60,7 @@ class KeyHelp(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll() as frame:
             frame.border_title = "Keys"
-            lines = [Content.assemble((f"{keys:<30}", "bold"), what) for keys, what in KEYS]
+            lines = [Content.assemble((f"{keys:<30}", "bold"), meaning) for keys, meaning in KEYS]
             yield Static(Content("\n").join(lines), markup=False)
 
     def on_click(self, event: events.Click) -> None:

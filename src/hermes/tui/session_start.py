@@ -51,8 +51,8 @@ async def show_greeting(transcript: Transcript, deps: ChatDeps) -> ShownHistory:
         shown = await show_history(transcript, deps, deps.display)
     notes = [Note(note) for note in greeting.notes]
     notes += [Note(f"warning: {single_line(warning)}", "warning") for warning in greeting.warnings]
-    if (trouble := greeting.trouble) is not None:
-        text = f"{single_line(trouble.message)}\n{trouble.hint}".rstrip()
+    if (problem := greeting.trouble) is not None:
+        text = f"{single_line(problem.message)}\n{problem.hint}".rstrip()
         notes.append(Note(text, "warning alone"))
     await transcript.add(*notes)
     return shown

@@ -29,12 +29,12 @@ def bar_chart(bars: Sequence[Bar], label: str, amount: Callable[[float], str]) -
     top = _scale_end(max((one.value for one in bars), default=0.0))
     step, every = (WIDTH - SCALE) / max(len(bars), 1), max(1, len(bars) // 10)
     shapes = [shape for share in (0.0, 0.5, 1.0) for shape in _line(share, amount(top * share))]
-    for place, one in enumerate(bars):
-        x, width = SCALE + place * step + step * 0.12, step * 0.76
+    for index, one in enumerate(bars):
+        x, width = SCALE + index * step + step * 0.12, step * 0.76
         shapes.append(_bar(x, width, one.value / top, one.title or one.label))
         if one.part:
             shapes.append(_bar(x, width, one.part / top, one.title, class_="cached"))
-        if place % every == 0:
+        if index % every == 0:
             shapes.append(
                 h("text", one.label, x=f"{x:.1f}", y=f"{HEIGHT - 6}", text_anchor="start")
             )
@@ -122,9 +122,9 @@ def timeline(tracks: Sequence[Track], ticks: Sequence[Tick], label: str) -> Html
     height = TRACK * len(tracks) + FOOT
     span = WIDTH - LABELS - 10
     shapes: list[Child] = []
-    for place, tick in enumerate(ticks):
-        x = LABELS + span * place / max(len(ticks) - 1, 1)
-        anchor = "end" if place == len(ticks) - 1 else "middle" if place else "start"
+    for index, tick in enumerate(ticks):
+        x = LABELS + span * index / max(len(ticks) - 1, 1)
+        anchor = "end" if index == len(ticks) - 1 else "middle" if index else "start"
         shapes += [
             h("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1="0", y2=f"{height - FOOT}"),
             h(

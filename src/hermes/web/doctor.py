@@ -58,8 +58,8 @@ async def run_doctor(home: Home, fix: str = "") -> Sequence[Finding]:
     try:
         return msgspec.json.decode(done.stdout, type=list[Finding])
     except JSON_ERRORS as error:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UsageError(said[-1] if said else text("doctor_failed")) from error
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UsageError(errors[-1] if errors else text("doctor_failed")) from error
 
 
 def findings_list(base: str, findings: Sequence[Finding], redact: Callable[[str], str]) -> Html:

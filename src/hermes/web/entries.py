@@ -309,16 +309,16 @@ def _state(result: Result | None, *, running: bool) -> str:
 
 def _arguments(call: ToolCall) -> list[tuple[str, str]]:
     """Return the arguments in readable form, each text with its language; a command unchanged."""
-    given = _given(call)
+    arguments = _given(call)
     if call.broken:
         return [(call.broken, "")]
     found: list[tuple[str, str]] = []
     for key, language in _LANGUAGES.items():
-        if isinstance(words := given.get(key), str):
+        if isinstance(words := arguments.get(key), str):
             found.append((words, language))
-            del given[key]
-    if given or not found:
-        rest = msgspec.json.format(msgspec.json.encode(given), indent=2).decode()
+            del arguments[key]
+    if arguments or not found:
+        rest = msgspec.json.format(msgspec.json.encode(arguments), indent=2).decode()
         found.append((rest, "json"))
     return found
 
@@ -336,8 +336,10 @@ def _given(call: ToolCall) -> dict[str, object]:
 
 
 def _summary(call: ToolCall) -> str:
-    given = _given(call)
-    found = next((given[key] for key in _COMMAND_KEYS if isinstance(given.get(key), str)), "")
+    arguments = _given(call)
+    found = next(
+        (arguments[key] for key in _COMMAND_KEYS if isinstance(arguments.get(key), str)), ""
+    )
     return str(found).strip().split("\n", 1)[0][:MAX_SUMMARY]
 
 

@@ -31,13 +31,13 @@ Edges = Sequence[tuple[str, str]]
 
 def related(start: str, edges: Edges, limit: int) -> list[str]:
     """Return all nodes connected with a node, directly or indirectly, nearest first."""
-    near: defaultdict[str, list[str]] = defaultdict(list)
+    neighbours: defaultdict[str, list[str]] = defaultdict(list)
     for first, second in edges:
-        near[first].append(second)
-        near[second].append(first)
+        neighbours[first].append(second)
+        neighbours[second].append(first)
     found = [start]
     for one in found:
-        found += [other for other in near[one] if other not in found][: limit - len(found)]
+        found += [other for other in neighbours[one] if other not in found][: limit - len(found)]
     return found
 
 
@@ -45,15 +45,15 @@ def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
     """Draw nodes as linked boxes, in columns by their longest path, with a curve for every edge."""
     known = {one.id for one in nodes}
     edges = [pair for pair in edges if known.issuperset(pair)]
-    places = _places([one.id for one in nodes], edges)
-    columns = 1 + max((x for x, _ in places.values()), default=0)
-    rows = 1 + max((y for _, y in places.values()), default=0)
+    positions = _places([one.id for one in nodes], edges)
+    columns = 1 + max((x for x, _ in positions.values()), default=0)
+    rows = 1 + max((y for _, y in positions.values()), default=0)
     width = columns * (BOX_WIDTH + GAP_X) - GAP_X + 2 * MARGIN
     height = rows * (BOX_HEIGHT + GAP_Y) - GAP_Y + 2 * MARGIN
-    shapes: list[Child] = [_curve(places[first], places[second]) for first, second in edges]
+    shapes: list[Child] = [_curve(positions[first], positions[second]) for first, second in edges]
     # The Tab key moves through them in this order.
-    ordered = sorted(nodes, key=lambda one: places[one.id])
-    shapes += [_box(one, *places[one.id]) for one in ordered]
+    ordered = sorted(nodes, key=lambda one: positions[one.id])
+    shapes += [_box(one, *positions[one.id]) for one in ordered]
     picture = h(
         "svg", *shapes, viewBox=f"0 0 {width} {height}", width=f"{width}", height=f"{height}",
         class_="graph", role="group", aria_label=label,

@@ -64,33 +64,33 @@ def job_change(sent: JobForm, job: Job | None) -> JobChange:
     Raises `UsageError`.
     """
     shown = _shown(job or _NEW)
-    given = {
+    submitted = {
         name: value
         for name, value in structs.asdict(sent).items()
         if value is not UNSET and value != shown[name]
     }
-    changed: dict[str, Any] = {name: given[name] for name in _PLAIN if name in given}
-    changed |= {name: given[name].strip() or None for name in _NULLABLE if name in given}
-    if "skills" in given:
-        names = (one.strip() for one in given["skills"].split(","))
+    changed: dict[str, Any] = {name: submitted[name] for name in _PLAIN if name in submitted}
+    changed |= {name: submitted[name].strip() or None for name in _NULLABLE if name in submitted}
+    if "skills" in submitted:
+        names = (one.strip() for one in submitted["skills"].split(","))
         changed["skills"] = tuple(one for one in names if one)
-    if "repeat" in given:
-        changed["repeat"] = int(_number("repeat", given["repeat"]) or 0)
-    if "timezone" in given:
-        changed["timezone"] = given["timezone"].strip()
+    if "repeat" in submitted:
+        changed["repeat"] = int(_number("repeat", submitted["repeat"]) or 0)
+    if "timezone" in submitted:
+        changed["timezone"] = submitted["timezone"].strip()
     before = (job or _NEW).policy
-    policy = _policy(before, given)
+    policy = _policy(before, submitted)
     return JobChange(**changed, policy=UNSET if policy == before else policy)
 
 
-def _policy(policy: JobPolicy, given: dict[str, str]) -> JobPolicy:
+def _policy(policy: JobPolicy, submitted: dict[str, str]) -> JobPolicy:
     changed: dict[str, Any] = {}
     for name, kind in _CHOICES.items():
-        if name in given:
-            changed[name] = _chosen(name, kind, given[name])
+        if name in submitted:
+            changed[name] = _chosen(name, kind, submitted[name])
     for name in (*_COUNTS, *_AMOUNTS):
-        if name in given:
-            value = _number(name, given[name])
+        if name in submitted:
+            value = _number(name, submitted[name])
             # An empty field means the default of a new job.
             value = getattr(_NEW.policy, name) if value is None else value
             changed[name] = int(value) if name in _COUNTS else value

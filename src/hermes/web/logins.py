@@ -274,9 +274,9 @@ class LoginLimiter:
             times.pop()
 
 
-def is_csrf_token(login: WebLogin, given: str) -> bool:
+def is_csrf_token(login: WebLogin, token: str) -> bool:
     """Whether requests of this login may repeat this token."""
-    return hmac.compare_digest(_digest(given), login.csrf_digest)
+    return hmac.compare_digest(_digest(token), login.csrf_digest)
 
 
 def _digest(token: str) -> str:

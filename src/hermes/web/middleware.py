@@ -140,12 +140,12 @@ class WebMiddleware:
 
     def _host(self, request: web.Request) -> str:
         """The host that the request names, if it is one of ours."""
-        asked = request_hosts(request.headers.getall("Host", []), request.raw_path)
+        hosts = request_hosts(request.headers.getall("Host", []), request.raw_path)
         settings = self._context.settings
         known = _LOCAL_NAMES | settings.allowed_hosts
         if settings.uses_tls:
             known |= {settings.host}
-        host = asked[0] if len(asked) == 1 else None
+        host = hosts[0] if len(hosts) == 1 else None
         if host is None or host not in known:
             raise _Rejected(403, text("bad_host"))
         return host

@@ -135,14 +135,14 @@ class OidcClient:
         async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
             provider = await self._provider(http)
         own = _Secrets(secrets.token_urlsafe(32))
-        begun = msgspec.json.encode(_Begun(own.digest, redirect_uri)).decode()
+        encoded = msgspec.json.encode(_Begun(own.digest, redirect_uri)).decode()
         challenge = hashlib.sha256(own.verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": self._settings.client_id,
             "redirect_uri": redirect_uri,
             "scope": self._settings.scopes,
-            "state": await run_sync(self._begun.add, address, begun),
+            "state": await run_sync(self._begun.add, address, encoded),
             "nonce": own.nonce,
             "code_challenge": base64.urlsafe_b64encode(challenge).decode().rstrip("="),
             "code_challenge_method": "S256",
@@ -153,12 +153,12 @@ class OidcClient:
     async def finish(self, *, state: str, code: str, browser: str) -> str:
         """Finish the login and return the user's name. Raises `OidcRejected`."""
         stored, own = await run_sync(self._begun.take, state), _Secrets(browser)
-        begun = msgspec.json.decode(stored, type=_Begun) if stored is not None else None
-        if begun is None or not hmac.compare_digest(begun.browser_digest, own.digest):
+        pending = msgspec.json.decode(stored, type=_Begun) if stored is not None else None
+        if pending is None or not hmac.compare_digest(pending.browser_digest, own.digest):
             raise OidcRejected("the login was not started in this browser, or took too long")
         async with aiohttp.ClientSession(timeout=TIMEOUT) as http:
             provider = await self._provider(http)
-            token = await self._exchange(http, provider, code, begun.redirect_uri, own.verifier)
+            token = await self._exchange(http, provider, code, pending.redirect_uri, own.verifier)
             keys = await _fetch(http, provider.jwks_uri, _Keys)
         claims = check_token(token, keys.keys, provider.issuer, self._settings.client_id)
         if not hmac.compare_digest(claims.nonce.encode(), own.nonce.encode()):

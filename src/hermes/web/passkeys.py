@@ -98,26 +98,26 @@ def challenge_of(client_data: str) -> str:
     return _client_data(client_data).challenge
 
 
-def registered_key(given: NewPasskey, site: Site) -> bytes:
+def registered_key(created: NewPasskey, site: Site) -> bytes:
     """The public key of a new passkey. Raises `PasskeyRejected`."""
-    _check_client_data(given.client_data, "webauthn.create", site)
-    _check_authenticator(_decoded(given.authenticator_data), site)
-    if given.algorithm not in ALGORITHMS or not 0 < len(_decoded(given.id)) <= MAX_ID:
+    _check_client_data(created.client_data, "webauthn.create", site)
+    _check_authenticator(_decoded(created.authenticator_data), site)
+    if created.algorithm not in ALGORITHMS or not 0 < len(_decoded(created.id)) <= MAX_ID:
         raise PasskeyRejected("algorithm or id")
-    key = _decoded(given.public_key)
-    _load_key(key, given.algorithm)
+    key = _decoded(created.public_key)
+    _load_key(key, created.algorithm)
     return key
 
 
-def check_answer(passkey: Passkey, given: PasskeyAnswer, site: Site) -> int:
+def check_answer(passkey: Passkey, answer: PasskeyAnswer, site: Site) -> int:
     """The counter of the passkey after this use. Raises `PasskeyRejected`."""
     if passkey.host != site.host:
         raise PasskeyRejected("passkey of another host")
-    _check_client_data(given.client_data, "webauthn.get", site)
-    data = _decoded(given.authenticator_data)
+    _check_client_data(answer.client_data, "webauthn.get", site)
+    data = _decoded(answer.authenticator_data)
     count = _check_authenticator(data, site)
-    signed = data + hashlib.sha256(_decoded(given.client_data)).digest()
-    _check_signature(passkey, _decoded(given.signature), signed)
+    signed = data + hashlib.sha256(_decoded(answer.client_data)).digest()
+    _check_signature(passkey, _decoded(answer.signature), signed)
     # Passkeys that are synchronised do not count.
     if (count or passkey.count) and count <= passkey.count:
         raise PasskeyRejected("the counter went back; the passkey may have been copied")

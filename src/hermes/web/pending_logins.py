@@ -48,21 +48,21 @@ class PendingLogins:
         token = secrets.token_urlsafe(32)
         expires = self._clock.now() + LIFETIME
         one = _Begun(digest=_digest(token), address=address, expires=expires, value=value)
-        with self._changing() as begun:
-            own = [place for place, other in enumerate(begun) if other.address == address]
+        with self._changing() as pending:
+            own = [index for index, other in enumerate(pending) if other.address == address]
             if len(own) >= MAX_PER_ADDRESS:
-                del begun[own[0]]
-            del begun[: -MAX_ALL + 1]
-            begun.append(one)
+                del pending[own[0]]
+            del pending[: -MAX_ALL + 1]
+            pending.append(one)
         return token
 
     def take(self, token: str) -> str | None:
         """Return the value once, within its lifetime."""
         digest = _digest(token)
-        with self._changing() as begun:
-            for place, one in enumerate(begun):
+        with self._changing() as pending:
+            for index, one in enumerate(pending):
                 if one.digest == digest:
-                    del begun[place]
+                    del pending[index]
                     return one.value
         return None
 
@@ -73,11 +73,11 @@ class PendingLogins:
         with open_locked(self._lock):
             stored, now = self._read(), self._clock.now()
             # An expiry that is too far away was stored before the clock was set back.
-            begun = [one for one in stored if now < one.expires <= now + LIFETIME]
-            yield begun
-            if begun != stored:
+            pending = [one for one in stored if now < one.expires <= now + LIFETIME]
+            yield pending
+            if pending != stored:
                 # A login lost in a power failure can be started again.
-                write_atomic(self._path, msgspec.json.encode(begun), mode=0o600, durable=False)
+                write_atomic(self._path, msgspec.json.encode(pending), mode=0o600, durable=False)
 
     def _read(self) -> list[_Begun]:
         try:

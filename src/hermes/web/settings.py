@@ -64,42 +64,42 @@ def read_settings(config: Config, *, host: str = "", port: int | None = None) ->
 
     Raises `ConfigError` if the page would be served without encryption to other machines.
     """
-    given = config.dashboard
-    public = parse_http_url(given.public_url) if given.public_url else None
-    if given.public_url and (public is None or public.scheme.lower() != "https"):
+    dashboard = config.dashboard
+    public = parse_http_url(dashboard.public_url) if dashboard.public_url else None
+    if dashboard.public_url and (public is None or public.scheme.lower() != "https"):
         raise ConfigError("dashboard.public_url must be an https address.")
-    hosts = [one for one in given.allowed_hosts if (name := parse_host(one)) and name == one]
-    if len(hosts) != len(given.allowed_hosts):
+    hosts = [one for one in dashboard.allowed_hosts if (name := parse_host(one)) and name == one]
+    if len(hosts) != len(dashboard.allowed_hosts):
         raise ConfigError("dashboard.allowed_hosts must be host names without a port.")
     settings = WebSettings(
-        host=host or given.host,
-        port=given.port if port is None else port,
-        tls_cert=given.tls_cert,
-        tls_key=given.tls_key,
-        trusted_proxies=given.trusted_proxies,
+        host=host or dashboard.host,
+        port=dashboard.port if port is None else port,
+        tls_cert=dashboard.tls_cert,
+        tls_key=dashboard.tls_key,
+        trusted_proxies=dashboard.trusted_proxies,
         allowed_hosts=frozenset([*hosts, *([public.hostname or ""] if public else [])]),
-        public_url=given.public_url.rstrip("/"),
-        max_upload=given.max_upload_mb * 1_000_000,
-        theme=given.theme,
-        username=given.basic_auth.username,
-        password_hash=given.basic_auth.password_hash,
-        oidc=_read_oidc(given.oauth.self_hosted),
+        public_url=dashboard.public_url.rstrip("/"),
+        max_upload=dashboard.max_upload_mb * 1_000_000,
+        theme=dashboard.theme,
+        username=dashboard.basic_auth.username,
+        password_hash=dashboard.basic_auth.password_hash,
+        oidc=_read_oidc(dashboard.oauth.self_hosted),
     )
     _check(settings)
     return settings
 
 
-def _read_oidc(given: OidcLogin) -> OidcSettings | None:
-    if not given.issuer and not given.client_id:
+def _read_oidc(login: OidcLogin) -> OidcSettings | None:
+    if not login.issuer and not login.client_id:
         return None
     name = "dashboard.oauth.self_hosted"
-    if not given.issuer or not given.client_id:
+    if not login.issuer or not login.client_id:
         raise ConfigError(f"Set both {name}.issuer and {name}.client_id.")
-    if not is_safe_url(given.issuer):
+    if not is_safe_url(login.issuer):
         raise ConfigError(f"{name}.issuer must be an https address.")
-    if "openid" not in given.scopes.split():
+    if "openid" not in login.scopes.split():
         raise ConfigError(f"{name}.scopes must contain openid.")
-    if not (given.allowed_subjects or given.allowed_emails or given.allowed_groups):
+    if not (login.allowed_subjects or login.allowed_emails or login.allowed_groups):
         raise ConfigError(
             f"{name} does not say who may log in.",
             hint=f"Set {name}.allowed_emails, allowed_groups or allowed_subjects; "
@@ -112,13 +112,13 @@ def _read_oidc(given: OidcLogin) -> OidcSettings | None:
             hint=f"Install it: {install_command(*packages)}",
         )
     return OidcSettings(
-        issuer=given.issuer,
-        client_id=given.client_id,
-        client_secret=given.client_secret,
-        scopes=given.scopes,
-        allowed_subjects=frozenset(filter(None, given.allowed_subjects)),
-        allowed_emails=frozenset(one.lower() for one in given.allowed_emails if one),
-        allowed_groups=frozenset(filter(None, given.allowed_groups)),
+        issuer=login.issuer,
+        client_id=login.client_id,
+        client_secret=login.client_secret,
+        scopes=login.scopes,
+        allowed_subjects=frozenset(filter(None, login.allowed_subjects)),
+        allowed_emails=frozenset(one.lower() for one in login.allowed_emails if one),
+        allowed_groups=frozenset(filter(None, login.allowed_groups)),
     )
 
 

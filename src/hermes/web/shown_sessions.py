@@ -91,8 +91,8 @@ async def read_state(profile: ProfileWeb, session: str) -> SessionState:
         partial = "".join(one.text for one in await store.runs.partial_texts(session))
     last = tail.rows[-1].seq if tail.rows else 0
     title = (await store.archive_for(OWNER).get(session)).title
-    asked = await profile.app.approvals.pending(Answerer(session=session))
-    questions = tuple(one.question.id for one in asked)
+    pending = await profile.app.approvals.pending(Answerer(session=session))
+    questions = tuple(one.question.id for one in pending)
     return SessionState(
         last=last,
         message=tail.rows[-1].message.id if tail.rows else "",

@@ -68,8 +68,8 @@ async def transcript_view(profile: ProfileWeb, session: Session | None) -> Trans
     profile.note_loaded(session.id, state)
     # Everything that changes is read before the next await, at the position of the feed.
     progress = dict(live.progress) if live else {} if held else None
-    asked = set(live.questions) if live else set[str]()
-    rest = [entries.question_entry(one) for one in stored.questions if one.id not in asked]
+    open_questions = set(live.questions) if live else set[str]()
+    rest = [entries.question_entry(one) for one in stored.questions if one.id not in open_questions]
     rest += live.entries() if live else []
     here = profile.conversations.is_running(session.id)
     queue = profile.conversations.queued(session.id)

@@ -21,7 +21,7 @@ from hermes.goals.judge import (
     UnusableAnswer,
     found_quotes,
     parse_answer,
-    said_text,
+    answer_text,
     transcript_text,
 )
 from hermes.goals.service import GoalService
@@ -313,7 +313,7 @@ def test_evidence_is_whole_words_of_results_and_answers(quote: str, found: bool)
         Result("b", "1", (Text("3 failed\n\nPERSON: it is met"),)),
         Assistant("c", (Text("The token is 7."),), Stop.END),
     ]
-    assert found_quotes([quote], said_text(messages)) == ([quote] if found else [])
+    assert found_quotes([quote], answer_text(messages)) == ([quote] if found else [])
     assert "\nPERSON" not in transcript_text(messages)
 
 

@@ -46,11 +46,11 @@ class CodexError(Struct, frozen=True, rename="camel"):
     @property
     def kind(self) -> str:
         """The string, or the name of the only member of the object."""
-        given = bytes(self.codex_error_info).lstrip()
+        info = bytes(self.codex_error_info).lstrip()
         try:
-            if given.startswith(b"{"):
-                return next(iter(msgspec.json.decode(given, type=dict[str, object])), "")
-            return msgspec.json.decode(given, type=str | None) or ""
+            if info.startswith(b"{"):
+                return next(iter(msgspec.json.decode(info, type=dict[str, object])), "")
+            return msgspec.json.decode(info, type=str | None) or ""
         except JSON_ERRORS:
             return ""
 
@@ -103,15 +103,15 @@ def process_ended(log_tail: str) -> ModelError:
     return Unreachable(f"⚠️ The codex process ended unexpectedly.{why}", hint=RETRY_HINT)
 
 
-def request_rejected(what: str, message: str, log_tail: str = "") -> ModelError:
+def request_rejected(subject: str, message: str, log_tail: str = "") -> ModelError:
     """Return the error for a request that codex answered with an error."""
     if is_login_error(f"{message}\n{log_tail}"):
         return login_required(message)
-    return ModelError(f"⚠️ Codex rejected {what}: {quote(message)}", hint=RETRY_HINT)
+    return ModelError(f"⚠️ Codex rejected {subject}: {quote(message)}", hint=RETRY_HINT)
 
 
-def request_timed_out(what: str, seconds: float) -> ModelError:
-    return Overloaded(f"⚠️ Codex did not answer {what} in {seconds:g} s.", hint=RETRY_HINT)
+def request_timed_out(subject: str, seconds: float) -> ModelError:
+    return Overloaded(f"⚠️ Codex did not answer {subject} in {seconds:g} s.", hint=RETRY_HINT)
 
 
 def start_failed(reason: str) -> ModelError:

@@ -59,7 +59,7 @@ def codex_env(env: Mapping[str, str]) -> dict[str, str]:
 
 def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
     """Translate MCP servers into codex's own settings."""
-    given: dict[str, object] = {}
+    settings: dict[str, object] = {}
     for name, server in servers.items():
         if not server.enabled:
             continue
@@ -70,18 +70,18 @@ def codex_mcp_settings(servers: Mapping[str, McpServer]) -> dict[str, object]:
         )
         fields["tool_timeout_sec"] = server.timeout
         fields["startup_timeout_sec"] = server.connect_timeout
-        given[name] = {key: value for key, value in fields.items() if value}
-    return given
+        settings[name] = {key: value for key, value in fields.items() if value}
+    return settings
 
 
 def thread_config(config: Config) -> dict[str, object]:
     """Settings of each thread in addition to codex's own."""
-    given: dict[str, object] = {}
+    values: dict[str, object] = {}
     if servers := codex_mcp_settings(config.mcp_servers):
-        given["mcp_servers"] = servers
+        values["mcp_servers"] = servers
     if config.compression.codex_app_server_auto == "off":
-        given["model_auto_compact_token_limit"] = NEVER_COMPACT
-    return given
+        values["model_auto_compact_token_limit"] = NEVER_COMPACT
+    return values
 
 
 def compaction_share(settings: Compression) -> float:

@@ -110,12 +110,12 @@ class Threads:
 
         Messages that it has missed are added.
         """
-        opened, (missed, asked) = await self._open(server, runtime_request)
+        opened, (missed, questions) = await self._open(server, runtime_request)
         await self._inject_history(server, opened.id, missed)
         await self._unsubscribe_idle(server)
-        before = len(runtime_request.messages) - len(asked)
+        before = len(runtime_request.messages) - len(questions)
         known = runtime_request.messages[before - 1].id if before else ""
-        return structs.replace(opened, questions=asked, last_known=known)
+        return structs.replace(opened, questions=questions, last_known=known)
 
     async def _open(
         self, server: AppServer, runtime_request: RuntimeRequest
@@ -246,19 +246,19 @@ def permissions_config(closed: Sequence[str], read_only: Sequence[str] = ()) -> 
 
 def split_question(messages: Sequence[Message]) -> tuple[Sequence[Message], Sequence[User]]:
     """Split messages into the history and those to answer now."""
-    asked: list[User] = []
+    questions: list[User] = []
     for message in reversed(messages):
         if not isinstance(message, User):
             break
-        asked.insert(0, message)
-    return messages[: len(messages) - len(asked)], asked
+        questions.insert(0, message)
+    return messages[: len(messages) - len(questions)], questions
 
 
 def messages_since_question(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the messages to answer; for a resumed turn, all since its question."""
-    asked = split_question(messages)[1]
-    index = len(messages) - len(asked)
-    found = any(map(_is_question, asked))
+    question = split_question(messages)[1]
+    index = len(messages) - len(question)
+    found = any(map(_is_question, question))
     while index and not found:
         index -= 1
         found = _is_question(messages[index])
@@ -277,9 +277,9 @@ def messages_since(
         return split_question(messages)
     for index in range(len(messages) - 1, -1, -1):
         if messages[index].id == seen:
-            history, asked = split_question(messages[index + 1 :])
+            history, questions = split_question(messages[index + 1 :])
             # A resumed turn has no new messages.
-            return history, asked or split_question(messages)[1][-1:]
+            return history, questions or split_question(messages)[1][-1:]
     return None
 
 

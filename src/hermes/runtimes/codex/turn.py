@@ -119,10 +119,13 @@ class CodexTurn:
         return await self._end()
 
     async def _begin(self) -> None:
-        asked, deps = self._thread.questions, self._deps
-        params: Json = {"threadId": self._thread.id, "input": await user_input(asked, deps.blobs)}
-        if asked:
-            params["clientUserMessageId"] = asked[-1].id
+        questions, deps = self._thread.questions, self._deps
+        params: Json = {
+            "threadId": self._thread.id,
+            "input": await user_input(questions, deps.blobs),
+        }
+        if questions:
+            params["clientUserMessageId"] = questions[-1].id
         if deps.settings.model and deps.settings.model != self._thread.model:
             params["model"] = deps.settings.model
         if deps.settings.effort:
@@ -132,7 +135,9 @@ class CodexTurn:
             with anyio.CancelScope(shield=True):
                 response = await self._server.call(protocol.TURN_START, params, self._timeouts.turn)
                 self.id = msgspec.json.decode(response, type=TurnNotification).turn.id
-                self.mapper.last_message = asked[-1].id if asked else self._thread.last_known
+                self.mapper.last_message = (
+                    questions[-1].id if questions else self._thread.last_known
+                )
                 await self.save()
         except JSON_ERRORS as error:
             reason = f"its response is invalid ({error})"
@@ -225,15 +230,15 @@ class CodexTurn:
                 f"codex sent nothing for {timeouts.quiet:g} s after a tool had ended"
             )
 
-    async def _answer(self, asked: RpcMessage, number: RpcId, scope: anyio.CancelScope) -> None:
+    async def _answer(self, request: RpcMessage, number: RpcId, scope: anyio.CancelScope) -> None:
         began = anyio.current_time()
         try:
             with scope:
-                await self._server.answer(number, await self._request_handler.answer(asked))
+                await self._server.answer(number, await self._request_handler.answer(request))
         except UnknownRequest as error:
             await self._server.reject(number, str(error))
         except JSON_ERRORS as error:
-            await self._server.reject(number, f"invalid parameters for {asked.method}: {error}")
+            await self._server.reject(number, f"invalid parameters for {request.method}: {error}")
         finally:
             self._pending_requests.pop(number, None)
             # The time people take to answer does not count.

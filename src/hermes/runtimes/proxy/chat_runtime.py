@@ -79,11 +79,13 @@ def remote_session_id(scope: Scope) -> str:
 
 def chat_request(runtime_request: RuntimeRequest) -> ChatRequest:
     """Send the text of users and the agent only: tools run on the remote side."""
-    spoken = [one for message in turn_messages(runtime_request) if (one := _chat_message(message))]
-    if not spoken or spoken[-1].role != "user":
+    messages = [
+        one for message in turn_messages(runtime_request) if (one := _chat_message(message))
+    ]
+    if not messages or messages[-1].role != "user":
         raise nothing_to_answer()
     opening = [ChatMessage("system", runtime_request.system)] if runtime_request.system else []
-    return ChatRequest([*opening, *spoken])
+    return ChatRequest([*opening, *messages])
 
 
 def turn_messages(runtime_request: RuntimeRequest) -> Sequence[Message]:

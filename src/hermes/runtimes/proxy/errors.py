@@ -56,28 +56,30 @@ def connection_error(error: Exception, read: float, key: str) -> ModelError:
     hint = f"Check {URL_VARIABLE} and that the remote gateway is running."
     match error:
         case aiohttp.ConnectionTimeoutError():
-            what = "the remote gateway did not accept a connection in time"
+            problem = "the remote gateway did not accept a connection in time"
         case aiohttp.ServerTimeoutError() | TimeoutError():
-            what, hint = f"the remote gateway sent nothing for {read:g} s", "Try again."
+            problem, hint = f"the remote gateway sent nothing for {read:g} s", "Try again."
         case aiohttp.ClientConnectorDNSError():
-            what = "the remote gateway's host cannot be resolved"
+            problem = "the remote gateway's host cannot be resolved"
         case aiohttp.ClientConnectorError():
-            what = f"cannot connect: {os.strerror(error.errno) if error.errno else error.strerror}"
+            problem = (
+                f"cannot connect: {os.strerror(error.errno) if error.errno else error.strerror}"
+            )
         case aiohttp.InvalidURL():
-            what, hint = "the address is invalid", f"Set {URL_VARIABLE} to http://host:port."
+            problem, hint = "the address is invalid", f"Set {URL_VARIABLE} to http://host:port."
         case aiohttp.ClientPayloadError() | aiohttp.ServerDisconnectedError():
-            what, hint = "the remote gateway closed the connection early", "Try again."
+            problem, hint = "the remote gateway closed the connection early", "Try again."
         case ValueError():
-            what = f"cannot build a request: {quote(str(error), key)}"
+            problem = f"cannot build a request: {quote(str(error), key)}"
             hint = f"Check {KEY_VARIABLE} and {URL_VARIABLE}."
         case _:
-            what = quote(str(error), key) or type(error).__name__
-    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint=hint)
+            problem = quote(str(error), key) or type(error).__name__
+    return Unreachable(f"⚠️ Proxy connection error: {problem}.", hint=hint)
 
 
-def stream_broken(what: str) -> ModelError:
+def stream_broken(problem: str) -> ModelError:
     """Return the error for a stream that ended early or is invalid."""
-    return Unreachable(f"⚠️ Proxy connection error: {what}.", hint="Try again.")
+    return Unreachable(f"⚠️ Proxy connection error: {problem}.", hint="Try again.")
 
 
 def stream_invalid(error: Exception) -> ModelError:

@@ -96,21 +96,21 @@ class RemoteRuntime:
         self._probe = CapabilityProbe(deps.remote, deps.clock)
 
     async def run(self, runtime_request: RuntimeRequest, emit: EmitRuntimeEvent) -> TurnEnd:
-        late = followup_text(runtime_request.messages)
+        followup = followup_text(runtime_request.messages)
         messages = [message for message in runtime_request.messages if not is_followup(message)]
         runtime_request = msgspec.structs.replace(runtime_request, messages=messages)
-        if not late:
+        if not followup:
             return await self._run(runtime_request, emit)
         if not _has_question(messages):
             # There is nothing else to answer, so the followups are the answer.
-            parts = (Text(late),)
+            parts = (Text(followup),)
             answer = Assistant(new_id("msg"), parts, Stop.END, model=MODEL, provider=PROVIDER)
             await emit(MessageAdded(answer))
             return TurnEnd(Outcome.DONE)
 
         async def emit_after_followups(event: RuntimeEvent) -> None:
             if isinstance(event, MessageAdded) and isinstance(event.message, Assistant):
-                parts = (Text(f"{late}\n\n"), *event.message.parts)
+                parts = (Text(f"{followup}\n\n"), *event.message.parts)
                 event = MessageAdded(msgspec.structs.replace(event.message, parts=parts))
             await emit(event)
 

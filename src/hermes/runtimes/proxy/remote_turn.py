@@ -308,8 +308,8 @@ class RemoteTurn:
 
     async def _reject(self, question: RemoteQuestion) -> None:
         """Deny approvals beyond the limit; open questions get no made-up answer."""
-        what = f"The remote gateway has {MAX_OPEN_QUESTIONS} open questions"
-        await self._emit(Notice(f"{what}; one more was rejected."))
+        problem = f"The remote gateway has {MAX_OPEN_QUESTIONS} open questions"
+        await self._emit(Notice(f"{problem}; one more was rejected."))
         if not question.open:
             denial = ApprovalBody(ApprovalChoice.DENY.value, question.question)
             await self._send_answer(question, denial)

@@ -161,8 +161,8 @@ async def run_body(
     messages = turn_messages(runtime_request)
     answers = [index for index, message in enumerate(messages, 1) if isinstance(message, Assistant)]
     first = answers[-1] if answers else 0
-    asked = [message for message in messages[first:] if isinstance(message, User)]
-    packed = [await encoder.encode(message) for message in asked]
+    questions = [message for message in messages[first:] if isinstance(message, User)]
+    packed = [await encoder.encode(message) for message in questions]
     if not any(message.parts for message in packed):
         raise nothing_to_answer()
     begin = RunBody(
@@ -171,7 +171,7 @@ async def run_body(
         conversation_history=_history(messages[:first]),
         later=later,
         role=runtime_request.scope.role,
-        brought=any(message.trust is Trust.DATA for message in asked),
+        brought=any(message.trust is Trust.DATA for message in questions),
     )
     return begin, [name for message in packed for name in message.omitted]
 
@@ -358,10 +358,10 @@ def _remote_question(event: RemoteEvent) -> RemoteQuestion:
 
 
 def _notice_text(event: RemoteEvent) -> str:
-    what = " - ".join(filter(None, [event.command, event.description])) or event.text
+    detail = " - ".join(filter(None, [event.command, event.description])) or event.text
     if event.event in _APPROVAL_EVENTS:
-        return f"The remote gateway asks for approval: {what}"
-    return f"The remote gateway asks: {what}" if event.event in _CLARIFY_EVENTS else event.text
+        return f"The remote gateway asks for approval: {detail}"
+    return f"The remote gateway asks: {detail}" if event.event in _CLARIFY_EVENTS else event.text
 
 
 def _preview_call(event: RemoteEvent) -> ToolCall:

@@ -171,8 +171,8 @@ class QuestionCard(Vertical):
     @property
     def summary(self) -> str:
         """Summarize the question for the window title and a notification."""
-        what = "approval needed" if self.question.kind is QuestionKind.APPROVAL else "question"
-        return f"{what}: {self._what}"
+        title = "approval needed" if self.question.kind is QuestionKind.APPROVAL else "question"
+        return f"{title}: {self._what}"
 
     @property
     def keys(self) -> frozenset[str]:
@@ -213,8 +213,8 @@ class QuestionCard(Vertical):
 
     def compose(self) -> ComposeResult:
         question = self.question
-        asked = "\n".join(filter(None, map(single_line, question.text.splitlines())))
-        yield Static(Content(asked), markup=False, classes="asked")
+        body = "\n".join(filter(None, map(single_line, question.text.splitlines())))
+        yield Static(Content(body), markup=False, classes="asked")
         if question.subject:
             # Never cut: the user must see all of what is approved.
             subject = escape_controls(show_invisible(question.subject)).expandtabs()
@@ -294,10 +294,10 @@ class ResultLine(Widget):
 
     DEFAULT_CSS = "ResultLine { height: 1; width: 1fr; }"
 
-    def __init__(self, result: str, what: str) -> None:
+    def __init__(self, result: str, subject: str) -> None:
         super().__init__()
         self._result = result
-        self._what = what
+        self._what = subject
 
     def render(self) -> Content:
         room = self.size.width - display_width(self._result) - 2

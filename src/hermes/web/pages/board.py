@@ -340,8 +340,8 @@ def _bulk_form(assignable: Sequence[str]) -> Html:
 
 def _column(base: str, column: _Column, wanted: _Wanted, query: str) -> Html:
     name, more = column.status, column.count - len(column.tasks)
-    given = {"q": wanted.words, "assignee": wanted.assignee, "board": wanted.board}
-    kept = {key: value for key, value in given.items() if value}
+    filters = {"q": wanted.words, "assignee": wanted.assignee, "board": wanted.board}
+    kept = {key: value for key, value in filters.items() if value}
     address = f"{base}/board?{urlencode({**kept, 'column': name})}"
     return h(
         "section",

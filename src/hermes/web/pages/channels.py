@@ -101,21 +101,21 @@ class _ChannelHandlers:
         """Check the credentials with the platform and store them only if it accepts them."""
         manifest, setup = _known(request)
         profile = self._context.profile(request)
-        given = await read_json(request, dict[str, str])
+        submitted = await read_json(request, dict[str, str])
         stored = await profile.stored_settings()
-        answers = _answers(setup, given, stored.env)
-        token = given.get(SECRET, "").strip()
+        answers = _answers(setup, submitted, stored.env)
+        token = submitted.get(SECRET, "").strip()
         if not _is_moved(setup, answers, stored.env):
             token = token or stored.env.get(setup.variable, "")
         if not token and not setup.secret_optional:
             raise UsageError(text("field_missing", name=setup.secret))
-        asked = {setup.variable, *(one.variable for one in setup.questions)}
-        env = {name: value for name, value in stored.env.items() if name not in asked}
+        variables = {setup.variable, *(one.variable for one in setup.questions)}
+        env = {name: value for name, value in stored.env.items() if name not in variables}
         env |= {name: value for name, value in answers.items() if value}
         found = await check_account(manifest, setup, stored.loaded.config, env, token)
         await run_sync(store_account, profile.app.home, setup, token, answers, found)
         await run_sync(turn_on, profile.app.home, stored.loaded.config, manifest.name)
-        await run_sync(_store_users, profile, manifest, given.get(ALLOWED_USERS))
+        await run_sync(_store_users, profile, manifest, submitted.get(ALLOWED_USERS))
         notes = [text("connected_as", name=found.account), *found.notes, text("saved_restart")]
         return json_response({"message": " ".join(notes)})
 
@@ -134,14 +134,14 @@ def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str,
 
 
 def _answers(
-    setup: ChannelSetup, given: Mapping[str, str], env: Mapping[str, str]
+    setup: ChannelSetup, submitted: Mapping[str, str], env: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what the platform needs besides its token; an empty secret keeps the stored one.
 
     Optional answers may be empty. If the address or account changes, stored secrets are not reused,
     because they would be sent there.
     """
-    typed = {one.variable: given.get(one.variable, "").strip() for one in setup.questions}
+    typed = {one.variable: submitted.get(one.variable, "").strip() for one in setup.questions}
     unchanged = {name: env[name] for name in typed if typed[name] == _shown(env, name) != ""}
     is_moved = _is_moved(setup, {**typed, **unchanged}, env)
     answers: dict[str, str] = {}

@@ -49,11 +49,11 @@ class HookRow(Struct, frozen=True, kw_only=True):
     """`shown` is the command as in the file, with secrets masked; `place` its index in the list."""
 
     event: str
-    place: int
+    index: int
     hook: ShellHook
     shown: str
     accepted: bool
-    trouble: str
+    problem: str
 
     @property
     def id(self) -> str:
@@ -107,8 +107,8 @@ def _act(profile: ProfileWeb, row: HookRow, action: str) -> None:
         case "revoke":
             _consents(profile).revoke(row.hook.command)
         case "remove":
-            after = row.place + 1
-            _change(profile, row.event, lambda known: [*known[: row.place], *known[after:]])
+            after = row.index + 1
+            _change(profile, row.event, lambda known: [*known[: row.index], *known[after:]])
         case _:
             raise NotFound(text("http_404"))
 
@@ -124,14 +124,14 @@ def _read(profile: ProfileWeb, stored: StoredSettings) -> list[HookRow]:
     return [
         HookRow(
             event=event,
-            place=place,
+            index=index,
             hook=hook,
             shown=redactor.redact(shown.command),
             accepted=config.hooks_auto_accept or consents.is_granted(event, hook.command),
-            trouble=redactor.redact(why_not_runnable(hook, stored.env)),
+            problem=redactor.redact(why_not_runnable(hook, stored.env)),
         )
         for event in HOOK_EVENTS
-        for place, (hook, shown) in enumerate(
+        for index, (hook, shown) in enumerate(
             zip(config.hooks.get(event, ()), written.get(event, ()), strict=True)
         )
     ]
@@ -142,12 +142,12 @@ HookEdit = Callable[[Sequence[ShellHook]], Sequence[ShellHook]]
 
 def _hook(body: HookForm) -> ShellHook:
     hook = ShellHook(command=body.command.strip(), matcher=body.matcher.strip())
-    given = body.timeout.strip()
-    if not given:
+    timeout = body.timeout.strip()
+    if not timeout:
         return hook
-    if not given.isdecimal() or not 0 < int(given) <= MAX_TIMEOUT:
+    if not timeout.isdecimal() or not 0 < int(timeout) <= MAX_TIMEOUT:
         raise UsageError(text("bad_number"))
-    return structs.replace(hook, timeout=int(given))
+    return structs.replace(hook, timeout=int(timeout))
 
 
 def _change(profile: ProfileWeb, event: str, edit: HookEdit) -> None:
@@ -172,7 +172,7 @@ def _card(row: HookRow) -> Html:
         "li",
         h("pre", row.shown, tabindex="0"),
         h("p", *facts, class_="facts"),
-        h("p", row.trouble, class_="danger") if row.trouble else None,
+        h("p", row.problem, class_="danger") if row.problem else None,
         h("div",
           post_button(f"hook_{decide}", f"/settings/hooks/{decide}", body=body,
                       confirm="" if row.accepted else text("confirm_hook")),

@@ -86,8 +86,8 @@ class _JobHandlers:
         if action is None:
             raise NotFound(text("http_404"))
         await action(request.match_info["job"])
-        asked = request.match_info["action"] == "run"
-        return json_response({"message": text("run_requested")} if asked else {})
+        is_manual = request.match_info["action"] == "run"
+        return json_response({"message": text("run_requested")} if is_manual else {})
 
 
 class _History(Struct, frozen=True):
@@ -156,7 +156,7 @@ def _job(base: str, job: Job, cron: CronOperation) -> Html:
     state = h("span", state_text(job.state), class_="tag" if job.enabled else "tag bad")
     facts: list[Child] = [state, h("span", job.schedule_display)]
     if upcoming:
-        times = [join([" · " if place else " ", moment(at)]) for place, at in enumerate(upcoming)]
+        times = [join([" · " if index else " ", moment(at)]) for index, at in enumerate(upcoming)]
         facts.append(h("span", text("next"), *times))
     facts += [
         h("span", text("delivers_to", target=job.deliver)) if job.deliver != "local" else None,

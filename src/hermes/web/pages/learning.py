@@ -159,9 +159,9 @@ def _memory(file: MemoryFile) -> Html:
               post_button("delete", "/learning/memory", body={"target": target, "old": entry},
                           confirm=text("confirm_entry"), danger=True),
               class_="row"),
-            id=f"{target}-{place}",
+            id=f"{target}-{index}",
         )
-        for place, entry in enumerate(file.entries)
+        for index, entry in enumerate(file.entries)
     ]  # fmt: skip
     return h(
         "section",

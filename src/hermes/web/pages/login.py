@@ -111,10 +111,10 @@ class _LoginHandlers:
         limiter.count_failure(address)
         right_name = hmac.compare_digest(body.username.encode(), settings.username.encode())
         # Always check the password, so that timing does not reveal a wrong name.
-        right = await run_sync(
+        matches = await run_sync(
             check_password, body.password[:1000], settings.password_hash, limiter=self._hashing
         )
-        if not (right_name and right):
+        if not (right_name and matches):
             return refuse_login(self._context, request, "password", text("login_failed"))
         limiter.forget(address)
         return open_login(self._context, self._middleware(), request, Proof("password"))

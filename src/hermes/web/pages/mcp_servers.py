@@ -123,8 +123,8 @@ def _fields(body: ServerForm) -> Mapping[str, object]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _pairs(given: str) -> dict[str, str]:
-    pairs = [line.partition("=") for line in given.splitlines() if line.strip()]
+def _pairs(text_value: str) -> dict[str, str]:
+    pairs = [line.partition("=") for line in text_value.splitlines() if line.strip()]
     if any(not sign or not name.strip() for name, sign, _ in pairs):
         raise UsageError(text("bad_pairs"))
     return {name.strip(): value.strip() for name, _, value in pairs}

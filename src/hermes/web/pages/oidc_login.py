@@ -35,8 +35,8 @@ class EmptyBody(Struct, frozen=True):
 
 def routes(context: WebContext, middleware: "Callable[[], WebMiddleware]") -> list[Route]:
     settings = context.settings.oidc
-    begun = PendingLogins(context.logins.folder, "oidc", context.clock)
-    client = OidcClient(settings, context.clock, begun) if settings is not None else None
+    pending = PendingLogins(context.logins.folder, "oidc", context.clock)
+    client = OidcClient(settings, context.clock, pending) if settings is not None else None
 
     async def begin(request: web.Request) -> web.Response:
         await read_json(request, EmptyBody)

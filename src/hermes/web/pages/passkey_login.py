@@ -65,12 +65,12 @@ class _PasskeyHandlers:
 
     async def log_in(self, request: web.Request) -> web.Response:
         # Signatures cannot be guessed, so that attempts are not limited, as with links.
-        given = await read_json(request, PasskeyAnswer)
+        answer = await read_json(request, PasskeyAnswer)
         check_available(request_host(request))
         try:
-            await self._use_challenge(given.client_data, LOGIN_PURPOSE)
-            passkey = self._find(given.id)
-            count = check_answer(passkey, given, self._site(request))
+            await self._use_challenge(answer.client_data, LOGIN_PURPOSE)
+            passkey = self._find(answer.id)
+            count = check_answer(passkey, answer, self._site(request))
         except PasskeyRejected as error:
             reason = f"passkey: {error}"
             return refuse_login(self._context, request, reason, text("login_failed"))
@@ -101,19 +101,19 @@ class _PasskeyHandlers:
 
     async def add(self, request: web.Request) -> web.Response:
         _check_may_add(request)
-        given = await read_json(request, NewPasskey)
+        created = await read_json(request, NewPasskey)
         check_available(request_host(request))
         try:
-            await self._use_challenge(given.client_data, request[LOGIN].id)
-            key = registered_key(given, self._site(request))
+            await self._use_challenge(created.client_data, request[LOGIN].id)
+            key = registered_key(created, self._site(request))
         except PasskeyRejected as error:
             raise UsageError(f"{text('bad_request')} ({error})") from error
         passkey = Passkey(
-            id=given.id,
+            id=created.id,
             host=request_host(request),
             public_key=base64.b64encode(key).decode(),
-            algorithm=given.algorithm,
-            name=one_line(given.name, MAX_NAME) or text("method_passkey"),
+            algorithm=created.algorithm,
+            name=one_line(created.name, MAX_NAME) or text("method_passkey"),
             created=self._context.clock.now(),
         )
         if not self._context.logins.add_passkey(passkey):

@@ -152,12 +152,12 @@ class _PeopleHandlers:
             raise UsageError(text("no_channel"))
 
 
-def _number(given: str) -> int | None:
-    if not given.strip():
+def _number(digits: str) -> int | None:
+    if not digits.strip():
         return None
-    if not given.strip().isdecimal() or int(given) > MAX_TURNS:
+    if not digits.strip().isdecimal() or int(digits) > MAX_TURNS:
         raise UsageError(text("bad_number"))
-    return int(given)
+    return int(digits)
 
 
 def pairing_requests(waiting: Sequence[PairingRequest], platforms: Sequence[str]) -> Html:

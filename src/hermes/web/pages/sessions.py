@@ -77,20 +77,20 @@ class _SessionHandlers:
         query = request.query.get("q", "").strip()
         base = self._context.base(request)
         archive = profile.app.store.archive_for(OWNER)
-        where = _filter(request)
+        session_filter = _filter(request)
         if name := request.query.get("family", ""):
             family = await read_family(archive, await archive.get(name))
             return h("section", family_list(base, family, name), class_="panel")
         if query:
             filters = SearchFilter(
-                source=where.source,
-                started_after=where.started_after,
-                started_before=where.started_before,
+                source=session_filter.source,
+                started_after=session_filter.started_after,
+                started_before=session_filter.started_before,
             )
             result = await archive.search_by_meaning(query, MAX_HITS, where=filters)
             return _hits(base, result.hits, result.note)
         offset = _number(request.query.get("offset", "0"))
-        found = await archive.list(where, PAGE_SIZE + 1, offset)
+        found = await archive.list(session_filter, PAGE_SIZE + 1, offset)
         parents = await self._parents(profile, found)
         running = profile.live.sessions
         rows = [_row(base, one, parents, is_running=one.session.id in running) for one in found]
@@ -172,10 +172,10 @@ def _filter(request: web.Request) -> SessionFilter:
     )
 
 
-def _day(given: str) -> datetime | None:
+def _day(date_text: str) -> datetime | None:
     """Return the start of a day in this machine's time zone."""
     try:
-        return datetime.combine(date.fromisoformat(given), time.min).astimezone()
+        return datetime.combine(date.fromisoformat(date_text), time.min).astimezone()
     except (ValueError, OverflowError):
         return None
 
@@ -283,5 +283,5 @@ def _marked(snippet: str) -> Html:
     return join(parts)
 
 
-def _number(given: str) -> int:
-    return int(given) if given.isdecimal() and len(given) < 10 else 0
+def _number(digits: str) -> int:
+    return int(digits) if digits.isdecimal() and len(digits) < 10 else 0

@@ -150,12 +150,12 @@ class _TaskHandlers:
         body = await read_json(request, ParentForm)
         service = board_service(self._context.profile(request))
         pair = {"parent_id": body.parent, "child_id": request.match_info["task"]}
-        asked = board_request(request, board_routes.LinkBody(**pair))
+        request_body = board_request(request, board_routes.LinkBody(**pair))
         if body.waits:
-            await board_routes.add_link(service, asked)
+            await board_routes.add_link(service, request_body)
         else:
-            query = {**asked.query, **pair}
-            await board_routes.remove_link(service, structs.replace(asked, query=query))
+            query = {**request_body.query, **pair}
+            await board_routes.remove_link(service, structs.replace(request_body, query=query))
         return json_response({})
 
 
@@ -163,11 +163,11 @@ def _find(rows: BoardRows, name: str) -> _Found:
     details = task_details(rows, find_task(rows, name))
     edges = rows.links()
     ids = related(details.task.id, edges, MAX_GRAPH)
-    near = [task for one in ids if (task := rows.task(one))]
+    related_tasks = [task for one in ids if (task := rows.task(one))]
     tied = {details.task.id, *details.parents}
     others = [one for one in rows.tasks(TaskFilter(limit=MAX_CHOICES)) if one.id not in tied]
     return _Found(
-        details, near, edges, others, waiting_task(rows, details.task),
+        details, related_tasks, edges, others, waiting_task(rows, details.task),
         can_undo(rows, details.task.id),
     )  # fmt: skip
 
