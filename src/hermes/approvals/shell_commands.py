@@ -180,7 +180,7 @@ class _ScriptReader:
             case "for_statement":
                 # The loop body is read once, with all values.
                 values = node.children_by_field_name("value")
-                words = [word for one in values for word in self._words(one)]
+                words = [word for value in values for word in self._words(value)]
                 for name in node.children_by_field_name("variable"):
                     self._variables[self._text(name)] = " ".join(words) or UNKNOWN
                 return self._visit_all(node, feed)
@@ -294,7 +294,7 @@ class _ScriptReader:
             return value.split(" ") if "[@]" in text else [value]
         loose = node.type in _EXPANDED or any(child.type in _EXPANDED for child in node.children)
         split = value.split() if loose else [value]
-        return [one for word in split for one in _expand_braces(word)]
+        return [brace for word in split for brace in _expand_braces(word)]
 
     def _value(self, node: "Node") -> str:  # noqa: PLR0911 - one for each kind of node
         text = self._text(node)

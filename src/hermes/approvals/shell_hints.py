@@ -307,7 +307,7 @@ def is_protected_path(path: str, folder: str, homes: Sequence[str]) -> bool:
     candidates = [full]
     if _MOST_NAMES.fullmatch(posixpath.basename(full)):
         candidates.append(posixpath.dirname(full))
-    return any(_covers_protected(one, homes) for one in candidates)
+    return any(_covers_protected(candidate, homes) for candidate in candidates)
 
 
 def _covers_protected(path: str, homes: Sequence[str]) -> bool:

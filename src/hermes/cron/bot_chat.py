@@ -244,7 +244,7 @@ class BotChat:
         if session is None or session.principal != OWNER:
             return _Progress(await self._new_session(), new=True)
         ids = [row.message.id for row in await archive.messages(session.id)]
-        return _Progress(session, begun=[one for one in ids if one.startswith(f"{item.key}:")])
+        return _Progress(session, begun=[id_ for id_ in ids if id_.startswith(f"{item.key}:")])
 
     async def _new_session(self) -> Session:
         now = self._clock.now()

@@ -160,7 +160,7 @@ def answer_text(messages: Sequence[Message]) -> str:
     Labels and call arguments are not evidence.
     """
     answers = [message for message in messages if not isinstance(message, User)]
-    return "\n\n".join(_shortened(text_of(one).strip()) for one in answers)
+    return "\n\n".join(_shortened(text_of(answer).strip()) for answer in answers)
 
 
 def _indented(text: str) -> str:

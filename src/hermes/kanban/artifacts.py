@@ -80,7 +80,7 @@ def artifacts_in(metadata: JsonObject | None) -> list[str]:
     named = (metadata or {}).get("artifacts")
     # Written by a model: it may be anything.
     items = cast("list[object]", named) if isinstance(named, list) else []
-    return [one for one in items if isinstance(one, str)]
+    return [item for item in items if isinstance(item, str)]
 
 
 def _inside(named: Sequence[str], folder: Path) -> list[Path]:

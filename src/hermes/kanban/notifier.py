@@ -121,7 +121,7 @@ class Notifier:
         return known[address]
 
     async def _serve(
-        self, subscription: BoardSubscription, watch: BoardWatch, update: "_News"
+        self, subscription: BoardSubscription, watch: BoardWatch, update: "_TaskUpdate"
     ) -> None:
         start = watch.cursor
         for event in update.events:

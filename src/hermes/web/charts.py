@@ -26,7 +26,7 @@ class Bar(Struct, frozen=True, kw_only=True):
 
 def bar_chart(bars: Sequence[Bar], label: str, amount: Callable[[float], str]) -> Html:
     """Draw bars above their labels; `amount` formats a value of the scale."""
-    top = _scale_end(max((one.value for one in bars), default=0.0))
+    top = _scale_end(max((bar.value for bar in bars), default=0.0))
     step, every = (WIDTH - SCALE) / max(len(bars), 1), max(1, len(bars) // 10)
     shapes = [shape for share in (0.0, 0.5, 1.0) for shape in _line(share, amount(top * share))]
     for index, one in enumerate(bars):
@@ -80,11 +80,11 @@ def _bar(x: float, width: float, share: float, title: str, class_: str | None = 
 
 def ranking(bars: Sequence[Bar], label: str) -> Html:
     """Draw a bar in each row, between its label and its title."""
-    highest = max((one.value for one in bars), default=0.0) or 1.0
+    highest = max((bar.value for bar in bars), default=0.0) or 1.0
     rows = [
-        h("li", h("span", one.label, title=one.label, dir="auto", class_="name"),
-          _share(one, highest), h("span", one.title))
-        for one in bars
+        h("li", h("span", bar.label, title=bar.label, dir="auto", class_="name"),
+          _share(bar, highest), h("span", bar.title))
+        for bar in bars
     ]  # fmt: skip
     return h("ul", *rows, class_="ranking", aria_label=label)
 

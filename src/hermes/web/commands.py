@@ -81,7 +81,9 @@ class WebCommands:
     async def summaries(self) -> Sequence[CommandSummary]:
         """The commands that the page offers."""
         context = self._context(await self._conversations.conversation(""))
-        offered = [one for one in standard_commands().commands if one.is_offered(context)]
+        offered = [
+            command for command in standard_commands().commands if command.is_offered(context)
+        ]
         found = [CommandSummary(one.name, one.usage, one.summary) for one in offered]
         return sorted(found, key=lambda one: one.name)
 

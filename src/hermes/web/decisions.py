@@ -19,7 +19,7 @@ class Decisions(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        tasks = sum(len(one.tasks) for one in self.boards)
+        tasks = sum(len(board.tasks) for board in self.boards)
         return len(self.proposals) + len(self.people) + tasks
 
 

@@ -350,7 +350,7 @@ def _downloads(call: ToolCall, result: Result) -> list[Child]:
             shown = msgspec.json.decode(text_of(result), type=_ShownFiles)
         except JSON_ERRORS:
             return []
-        return [_download(one) for one in shown.files]
+        return [_download(file) for file in shown.files]
     path = _given(call).get("path")
     return [_download(path)] if call.name in _WRITERS and isinstance(path, str) else []
 

@@ -148,5 +148,5 @@ class Feed:
 
     def _wake(self) -> None:
         wakeups, self._wakeups = self._wakeups, set()
-        for one in wakeups:
-            one.set()
+        for wakeup in wakeups:
+            wakeup.set()

@@ -37,7 +37,7 @@ def field(label: str, name: str, value: str = "", **attributes: Attribute) -> Ht
 
 
 def choice(label: str, name: str, options: Sequence[str], chosen: str = "") -> Html:
-    entries = [h("option", one, value=one, selected=one == chosen) for one in options]
+    entries = [h("option", option, value=option, selected=option == chosen) for option in options]
     return labelled(text(label), h("select", *entries, name=name))
 
 

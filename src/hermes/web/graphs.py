@@ -43,9 +43,9 @@ def related(start: str, edges: Edges, limit: int) -> list[str]:
 
 def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
     """Draw nodes as linked boxes, in columns by their longest path, with a curve for every edge."""
-    known = {one.id for one in nodes}
+    known = {node.id for node in nodes}
     edges = [pair for pair in edges if known.issuperset(pair)]
-    positions = _places([one.id for one in nodes], edges)
+    positions = _places([node.id for node in nodes], edges)
     columns = 1 + max((x for x, _ in positions.values()), default=0)
     rows = 1 + max((y for _, y in positions.values()), default=0)
     width = columns * (BOX_WIDTH + GAP_X) - GAP_X + 2 * MARGIN
@@ -69,10 +69,10 @@ def _places(ids: Sequence[str], edges: Edges) -> Mapping[str, tuple[int, int]]:
     columns = _columns(ids, before)
     rows: dict[str, int] = {}
     for column in range(1 + max(columns.values(), default=0)):
-        members = [one for one in ids if columns[one] == column]
+        members = [id_ for id_ in ids if columns[id_] == column]
         members.sort(key=lambda one: _center(before[one], rows))
         rows |= {one: row for row, one in enumerate(members)}
-    return {one: (columns[one], rows[one]) for one in ids}
+    return {id_: (columns[id_], rows[id_]) for id_ in ids}
 
 
 def _columns(ids: Iterable[str], before: Mapping[str, Sequence[str]]) -> dict[str, int]:

@@ -372,4 +372,4 @@ class LiveTurns:
 
 def _first_words(message: User | None) -> str:
     parts = display_parts(message) if message is not None else ()
-    return one_line(" ".join(one.text for one in parts if isinstance(one, Text)), MAX_WORDS)
+    return one_line(" ".join(part.text for part in parts if isinstance(part, Text)), MAX_WORDS)

@@ -125,7 +125,7 @@ class Logins:
         """Whether the token was valid; it is used up."""
         digest = _digest(token)
         with self._changing() as before:
-            rest = tuple(one for one in before.links if one.digest != digest)
+            rest = tuple(link for link in before.links if link.digest != digest)
             if len(rest) == len(before.links):
                 return False
             self._write(structs.replace(before, links=rest))
@@ -151,7 +151,9 @@ class Logins:
     def find(self, token: str, *, is_use: bool = True) -> WebLogin | None:
         """Return the login of this token, if it has not expired; `is_use` extends it."""
         digest, now = _digest(token), self._clock.now()
-        found = next((one for one in self._read().sessions if one.digest == digest), None)
+        found = next(
+            (session for session in self._read().sessions if session.digest == digest), None
+        )
         if found is None or not found.is_valid(now):
             return None
         if is_use and now - found.seen > SEEN_INTERVAL:
@@ -160,11 +162,11 @@ class Logins:
 
     def sessions(self) -> tuple[WebLogin, ...]:
         now = self._clock.now()
-        return tuple(one for one in self._read().sessions if one.is_valid(now))
+        return tuple(session for session in self._read().sessions if session.is_valid(now))
 
     def revoke(self, identity: str) -> bool:
         with self._changing() as before:
-            rest = tuple(one for one in before.sessions if one.id != identity)
+            rest = tuple(session for session in before.sessions if session.id != identity)
             self._write(structs.replace(before, sessions=rest))
         return len(rest) < len(before.sessions)
 
@@ -203,10 +205,10 @@ class Logins:
     def remove_passkey(self, identity: str) -> tuple[str, ...]:
         """Remove it; returns the ids of the logins that were opened with it."""
         with self._changing() as before:
-            rest = tuple(one for one in before.passkeys if one.id != identity)
+            rest = tuple(passkey for passkey in before.passkeys if passkey.id != identity)
             self._write(structs.replace(before, passkeys=rest))
         proof = Proof("passkey", identity)
-        return tuple(one.id for one in before.sessions if one.proof == proof)
+        return tuple(session.id for session in before.sessions if session.proof == proof)
 
     def allow_images(self, login: WebLogin, host: str) -> None:
         """Let this browser load images from the host."""
@@ -216,7 +218,9 @@ class Logins:
 
     def _replace(self, login: WebLogin) -> None:
         with self._changing() as before:
-            changed = tuple(login if one.id == login.id else one for one in before.sessions)
+            changed = tuple(
+                login if session.id == login.id else session for session in before.sessions
+            )
             self._write(structs.replace(before, sessions=changed))
 
     @contextmanager
@@ -227,8 +231,8 @@ class Logins:
             found, now = self._read(), self._clock.now()
             yield structs.replace(
                 found,
-                links=tuple(one for one in found.links if one.expires > now),
-                sessions=tuple(one for one in found.sessions if one.is_valid(now)),
+                links=tuple(link for link in found.links if link.expires > now),
+                sessions=tuple(session for session in found.sessions if session.is_valid(now)),
             )
 
     def _read(self) -> _File:

@@ -257,7 +257,7 @@ def check_token(token: str, keys: list[dict[str, Any]], issuer: str, client: str
 
 
 def _key_of(header: _Header, keys: list[dict[str, Any]]) -> dict[str, Any]:
-    usable = [one for one in keys if one.get("use", "sig") == "sig" and one.get("kty") != "oct"]
+    usable = [key for key in keys if key.get("use", "sig") == "sig" and key.get("kty") != "oct"]
     found = [one for one in usable if one.get("kid", "") == header.kid] if header.kid else usable
     if len(found) != 1 or found[0].get("alg", header.alg) != header.alg:
         raise OidcRejected("the provider has no key for the token")

@@ -93,7 +93,7 @@ class WebServer:
     @property
     def active(self) -> int:
         """Number of running turns that pages started."""
-        return sum(one.conversations.running for one in self.context.profiles.values())
+        return sum(profile.conversations.running for profile in self.context.profiles.values())
 
     @property
     def connections(self) -> Sequence[RequestHandler]:
@@ -176,8 +176,8 @@ class WebServer:
         await self._stack.aclose()
 
     def _close_feeds(self) -> None:
-        for one in self.context.profiles.values():
-            one.feed.close()
+        for profile in self.context.profiles.values():
+            profile.feed.close()
 
     async def _bind(self) -> asyncio.Server:
         host, port = self._settings.host, self._settings.port

@@ -56,7 +56,7 @@ class WebSettings(Struct, frozen=True, kw_only=True):
             number = ip_address(address)
         except ValueError:
             return False
-        return any(number in ip_network(one, strict=False) for one in self.trusted_proxies)
+        return any(number in ip_network(proxy, strict=False) for proxy in self.trusted_proxies)
 
 
 def read_settings(config: Config, *, host: str = "", port: int | None = None) -> WebSettings:
@@ -117,7 +117,7 @@ def _read_oidc(login: OidcLogin) -> OidcSettings | None:
         client_secret=login.client_secret,
         scopes=login.scopes,
         allowed_subjects=frozenset(filter(None, login.allowed_subjects)),
-        allowed_emails=frozenset(one.lower() for one in login.allowed_emails if one),
+        allowed_emails=frozenset(email.lower() for email in login.allowed_emails if email),
         allowed_groups=frozenset(filter(None, login.allowed_groups)),
     )
 

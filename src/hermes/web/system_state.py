@@ -37,7 +37,7 @@ async def system_state(profile: ProfileWeb) -> Html:
         "parked_items": str(stats.parked),
         "store_size": text("unit_megabytes", count=f"{stats.size / MEGABYTE:,.1f}"),
     }
-    warnings = [h("li", render(redact(one)), class_="entry error") for one in app.warnings]
+    warnings = [h("li", render(redact(warning)), class_="entry error") for warning in app.warnings]
     return join([
         h("ul", *warnings, class_="cards") if warnings else None,
         h("div", *(
@@ -78,7 +78,7 @@ def _platforms(platforms: Mapping[str, PlatformState], redact: Callable[[str], s
 def _workers(workers: Sequence[WorkerInfo], own: str) -> Html:
     if not workers:
         return h("p", text("no_workers"), class_="empty")
-    rows = [_worker(one, is_own=one.id == own) for one in workers]
+    rows = [_worker(worker, is_own=worker.id == own) for worker in workers]
     return h("ul", *rows, class_="cards")
 
 
@@ -87,7 +87,7 @@ def _worker(worker: WorkerInfo, *, is_own: bool) -> Html:
         h("span", text("this_process"), class_="tag live") if is_own else None,
         h("span", text("since"), " ", moment(worker.started_at)),
         h("span", text("worker_sessions", count=str(worker.sessions))),
-        *(h("code", one) for one in worker.claims),
+        *(h("code", claim) for claim in worker.claims),
     ]
     name = text("worker_name", pid=str(worker.pid), host=worker.host)
     return h("li", h("b", name), h("p", *facts, class_="facts"))
@@ -98,9 +98,9 @@ def _queues(queues: Sequence[QueueCounts]) -> Html:
         return h("p", text("no_items"), class_="empty")
     heads = [text(name) for name in ("queue", "queue_waiting", "queue_claimed", "queue_parked")]
     rows = [
-        h("tr", h("td", one.queue), *(h("td", str(count), class_="right")
-                                      for count in (one.waiting, one.claimed, one.parked)))
-        for one in queues
+        h("tr", h("td", queue.queue), *(h("td", str(count), class_="right")
+                                      for count in (queue.waiting, queue.claimed, queue.parked)))
+        for queue in queues
     ]  # fmt: skip
     head = h("thead", h("tr", h("th", heads[0], scope="col"), *(
         h("th", one, scope="col", class_="right") for one in heads[1:]

@@ -62,14 +62,18 @@ async def transcript_view(profile: ProfileWeb, session: Session | None) -> Trans
         last=tail.rows[-1].seq if tail.rows else 0,
         running=held and live is None,
         title=session.title,
-        questions=tuple(one.id for one in stored.questions),
+        questions=tuple(question.id for question in stored.questions),
         own=profile.live.facts.get(session.id, 0),
     )
     profile.note_loaded(session.id, state)
     # Everything that changes is read before the next await, at the position of the feed.
     progress = dict(live.progress) if live else {} if held else None
     open_questions = set(live.questions) if live else set[str]()
-    rest = [entries.question_entry(one) for one in stored.questions if one.id not in open_questions]
+    rest = [
+        entries.question_entry(question)
+        for question in stored.questions
+        if question.id not in open_questions
+    ]
     rest += live.entries() if live else []
     here = profile.conversations.is_running(session.id)
     queue = profile.conversations.queued(session.id)
@@ -163,6 +167,6 @@ def welcome() -> Html:
     return h(
         "div",
         h("h2", text("welcome")),
-        h("ul", *(h("li", one) for one in hints)),
+        h("ul", *(h("li", hint) for hint in hints)),
         class_="welcome",
     )

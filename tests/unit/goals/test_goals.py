@@ -19,9 +19,9 @@ from hermes.goals.judge import (
     Judge,
     Judgment,
     UnusableAnswer,
+    answer_text,
     found_quotes,
     parse_answer,
-    answer_text,
     transcript_text,
 )
 from hermes.goals.service import GoalService

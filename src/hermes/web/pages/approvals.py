@@ -27,11 +27,11 @@ def routes(context: WebContext) -> list[Route]:
         cards = [await _waiting(profile, base, one.question) for one in waiting]
         decisions = await read_decisions(profile)
         proposals = await proposal_cards(profile, decisions.proposals)
-        tasks = [card for one in decisions.boards for card in waiting_cards(base, one)]
+        tasks = [card for board in decisions.boards for card in waiting_cards(base, board)]
         people = decisions.people
-        platforms = sorted({one.platform for one in people})
+        platforms = sorted({person.platform for person in people})
         nothing = not cards and not decisions.count
-        saved = [_saved(one) for one in await profile.app.approvals.saved_approvals()]
+        saved = [_saved(approval) for approval in await profile.app.approvals.saved_approvals()]
         main = join([
             h("h1", text("nav_approvals")),
             h("p", text("nothing_waits"), class_="empty") if nothing else None,

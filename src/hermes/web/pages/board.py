@@ -165,10 +165,10 @@ class _BoardHandlers:
         def work(rows: BoardRows) -> tuple[Sequence[Task], Sequence[tuple[str, str]]]:
             edges = rows.links()
             ids = {one for pair in edges for one in pair}
-            return [one for one in rows.tasks(TaskFilter()) if one.id in ids], edges
+            return [task for task in rows.tasks(TaskFilter()) if task.id in ids], edges
 
         tasks, edges = await service.read(board_name(request), work)
-        nodes = [task_node(base, one, query) for one in tasks[:MAX_GRAPH]]
+        nodes = [task_node(base, task, query) for task in tasks[:MAX_GRAPH]]
         more = len(tasks) - len(nodes)
         main = join([
             h("p", h("a", text("nav_board"), href=f"{base}/board{query}")),
@@ -201,7 +201,7 @@ class _BoardHandlers:
         )
         answer = await board_routes.bulk(self._service(request), board_request(request, change))
         results: Sequence[Mapping[str, object]] = answer["results"]  # pyright: ignore[reportAssignmentType]
-        errors = [f"{one['id']}: {one['error']}" for one in results if not one["ok"]]
+        errors = [f"{result['id']}: {result['error']}" for result in results if not result["ok"]]
         done = text("bulk_done", count=str(len(results) - len(errors)))
         return json_response({"message": done, "errors": errors})
 
@@ -245,7 +245,7 @@ class _Wanted(Struct, frozen=True):
 
 def _wanted(query: Mapping[str, str]) -> _Wanted:
     names = ("q", "assignee", "column", "board")
-    return _Wanted(*(query.get(one, "") for one in names))
+    return _Wanted(*(query.get(name, "") for name in names))
 
 
 def _columns(rows: BoardRows, wanted: _Wanted) -> list[_Column]:
@@ -285,17 +285,17 @@ def task_node(base: str, task: Task, query: str, current: str = "") -> Node:
 def _picker(boards: Sequence[BoardInfo], chosen: str) -> Html | None:
     """Links to the boards, if there are several."""
     links = [
-        h("a", one.name, href=f"?{urlencode({'board': one.slug})}", class_="tag", dir="auto",
-          aria_current="true" if one.slug == chosen else None)
-        for one in boards
-        if not one.archived or one.slug == chosen
+        h("a", board.name, href=f"?{urlencode({'board': board.slug})}", class_="tag", dir="auto",
+          aria_current="true" if board.slug == chosen else None)
+        for board in boards
+        if not board.archived or board.slug == chosen
     ]  # fmt: skip
     return h("nav", *links, class_="tags", aria_label=text("boards")) if len(links) > 1 else None
 
 
 def _filters(base: str, wanted: _Wanted, people: Sequence[str], query: str) -> Html:
     options = [h("option", text("everybody"), value="")]
-    options += [h("option", one, selected=one == wanted.assignee) for one in people]
+    options += [h("option", person, selected=person == wanted.assignee) for person in people]
     columns = [h("option", text("all_columns"), value="")]
     columns += [_option(one, selected=one == wanted.column) for one in TaskStatus]
     return h(
@@ -320,7 +320,7 @@ def _option(column: str, *, selected: bool = False) -> Html:
 def _bulk_form(assignable: Sequence[str]) -> Html:
     """Shown while tasks are selected."""
     keep = h("option", text("unchanged"), value=KEEP)
-    columns = [_option(one) for one in COLUMNS if one in OPEN_COLUMNS]
+    columns = [_option(column) for column in COLUMNS if column in OPEN_COLUMNS]
     people = [h("option", text("nobody"), value=""), *(h("option", one) for one in assignable)]
     return h(
         "form",
@@ -352,7 +352,7 @@ def _column(base: str, column: _Column, wanted: _Wanted, query: str) -> Html:
             h("span", f"{column.count:,}", class_="count"),
             id=f"column-{name}",
         ),
-        *(_card(base, one, query) for one in column.tasks),
+        *(_card(base, task, query) for task in column.tasks),
         h("a", text("more_tasks", count=f"{more:,}"), href=address) if more > 0 else None,
         class_="column" if column.count else "column empty-column",
         data_status=name,
@@ -363,9 +363,9 @@ def _column(base: str, column: _Column, wanted: _Wanted, query: str) -> Html:
 
 def _card(base: str, task: Task, query: str) -> Html:
     options = [
-        _option(one, selected=one == task.status)
-        for one in COLUMNS
-        if one in OPEN_COLUMNS or one == task.status
+        _option(column, selected=column == task.status)
+        for column in COLUMNS
+        if column in OPEN_COLUMNS or column == task.status
     ]
     select = h("input", type="checkbox", data_select=task.id,
                aria_label=text("select_task", name=task.title))  # fmt: skip
@@ -395,7 +395,9 @@ def edit_form(task: Task, assignable: Sequence[str], query: str) -> Html:
     people = [h("option", text("nobody"), value="")]
     people += [h("option", one, selected=one == task.assignee) for one in named]
     columns = [h("option", text("unchanged"), value=KEEP)]
-    columns += [_option(one) for one in COLUMNS if one in OPEN_COLUMNS and one != task.status]
+    columns += [
+        _option(column) for column in COLUMNS if column in OPEN_COLUMNS and column != task.status
+    ]
     words = h("textarea", task.body or "", name="body", rows="5", dir="auto")
     return form(
         f"/board/tasks/{task.id}/change{query}",
@@ -408,7 +410,7 @@ def edit_form(task: Task, assignable: Sequence[str], query: str) -> Html:
 
 
 def _task_form(people: Sequence[str], query: str) -> Html:
-    options = [h("option", text("nobody"), value=""), *(h("option", one) for one in people)]
+    options = [h("option", text("nobody"), value=""), *(h("option", person) for person in people)]
     return h(
         "form",
         h("label", text("task_title"), h("input", name="title", required=True, dir="auto")),

@@ -66,7 +66,7 @@ class _ChannelHandlers:
         status = await run_sync(gateway_status, profile.app.home)
         stored = await profile.stored_settings()
         enabled = enabled_platforms(stored.loaded.config, stored.env)
-        names = [*enabled, *(one for one in status.platforms if one not in enabled)]
+        names = [*enabled, *(platform for platform in status.platforms if platform not in enabled)]
         redact = profile.app.redactor.redact
         states = {
             name: _state(name, status, redact, is_set_up=name in enabled)
@@ -83,7 +83,7 @@ class _ChannelHandlers:
         manifest, setup = _known(request)
         stored = await profile.stored_settings()
         status = await run_sync(gateway_status, profile.app.home)
-        steps = [h("li", render(_ADDRESS.sub(r"<\g<0>>", one))) for one in setup.steps]
+        steps = [h("li", render(_ADDRESS.sub(r"<\g<0>>", step))) for step in setup.steps]
         label = manifest.label or manifest.name
         is_set_up = manifest.name in enabled_platforms(stored.loaded.config, stored.env)
         main = join([
@@ -109,7 +109,7 @@ class _ChannelHandlers:
             token = token or stored.env.get(setup.variable, "")
         if not token and not setup.secret_optional:
             raise UsageError(text("field_missing", name=setup.secret))
-        variables = {setup.variable, *(one.variable for one in setup.questions)}
+        variables = {setup.variable, *(question.variable for question in setup.questions)}
         env = {name: value for name, value in stored.env.items() if name not in variables}
         env |= {name: value for name, value in answers.items() if value}
         found = await check_account(manifest, setup, stored.loaded.config, env, token)
@@ -129,7 +129,7 @@ def _known(request: web.Request) -> tuple[ChannelManifest, ChannelSetup]:
 
 def _is_moved(setup: ChannelSetup, answers: Mapping[str, str], env: Mapping[str, str]) -> bool:
     """Whether a non-secret answer, such as an address, differs from the stored one."""
-    plain = [one.variable for one in setup.questions if not one.secret]
+    plain = [question.variable for question in setup.questions if not question.secret]
     return any(answers.get(name, "") != env.get(name, "") for name in plain)
 
 
@@ -141,20 +141,23 @@ def _answers(
     Optional answers may be empty. If the address or account changes, stored secrets are not reused,
     because they would be sent there.
     """
-    typed = {one.variable: submitted.get(one.variable, "").strip() for one in setup.questions}
+    typed = {
+        question.variable: submitted.get(question.variable, "").strip()
+        for question in setup.questions
+    }
     unchanged = {name: env[name] for name in typed if typed[name] == _shown(env, name) != ""}
     is_moved = _is_moved(setup, {**typed, **unchanged}, env)
     answers: dict[str, str] = {}
-    for one in setup.questions:
-        value = typed[one.variable]
+    for question in setup.questions:
+        value = typed[question.variable]
         if not is_moved:
-            stored = env.get(one.variable, "") if one.secret and not value else value
-            value = unchanged.get(one.variable, stored)
+            stored = env.get(question.variable, "") if question.secret and not value else value
+            value = unchanged.get(question.variable, stored)
         if MASK in value:
             raise UsageError(text("secret_masked"))
-        if not value and not one.optional:
-            raise UsageError(text("field_missing", name=one.label))
-        answers[one.variable] = value
+        if not value and not question.optional:
+            raise UsageError(text("field_missing", name=question.label))
+        answers[question.variable] = value
     return answers
 
 

@@ -184,9 +184,11 @@ class _ChatHandlers:
         commands = WebCommands(profile.app, profile.conversations)
         outcome = None if body.files else await commands.run(body.session, line, body.unsaved)
         if outcome is None:
-            files = [Media(one.digest, one.media_type, one.name[:MAX_NAME]) for one in body.files]
-            for one in files:
-                _check_digest(one.digest)
+            files = [
+                Media(file.digest, file.media_type, file.name[:MAX_NAME]) for file in body.files
+            ]
+            for file in files:
+                _check_digest(file.digest)
             parts = await message_parts(profile.app, body.text, files)
             return json_response({"session": await self._submit(profile, body, parts)})
         session = outcome.session
@@ -297,7 +299,7 @@ def _model_picker(current: str, models: Sequence[str]) -> Html:
     provider, _, name = current.partition("/")
     # If no model is named, a sentence describes it.
     value = f"{name} --provider {provider}" if name and " " not in current else ""
-    shown = [one for one in models if one.partition(" ")[0] != name]
+    shown = [model for model in models if model.partition(" ")[0] != name]
     options = [h("option", current or text("no_model"), value=value)]
     options += [h("option", one.partition(" ")[0], value=one) for one in shown]
     return h("select", *options, id="model", aria_label=text("model"), autocomplete="off")

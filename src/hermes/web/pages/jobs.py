@@ -100,9 +100,9 @@ class _History(Struct, frozen=True):
 def _content(
     base: str, cron: CronOperation, jobs: Sequence[Job], history: _History, now: datetime
 ) -> Html:
-    names, chosen = {one.id: one.name or one.id for one in jobs}, history.chosen
+    names, chosen = {job.id: job.name or job.id for job in jobs}, history.chosen
     warning = cron.not_serving()
-    rows = [_job(base, one, cron) for one in jobs]
+    rows = [_job(base, job, cron) for job in jobs]
     return join([
         h("h1", text("nav_jobs")),
         h("p", warning, class_="entry error", role="alert") if warning and jobs else None,
@@ -125,7 +125,9 @@ def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html |
     if not known:
         return None
     latest = max(fires[job.id][0] for job in known)
-    hours = next((one for one in HORIZONS if latest <= now + timedelta(hours=one)), HORIZONS[-1])
+    hours = next(
+        (horizon for horizon in HORIZONS if latest <= now + timedelta(hours=horizon)), HORIZONS[-1]
+    )
     tracks = [
         Track(
             label=job.name or job.id,
@@ -138,7 +140,7 @@ def _timeline(jobs: Sequence[Job], cron: CronOperation, now: datetime) -> Html |
         for job in known
     ]
     distances = [hours * part / TICKS for part in range(TICKS + 1)]
-    ticks = [Tick(_ahead(one), now + timedelta(hours=one)) for one in distances]
+    ticks = [Tick(_ahead(distance), now + timedelta(hours=distance)) for distance in distances]
     drawn = timeline(tracks, ticks, text("next_fires"))
     return h("section", h("h2", text("next_fires")), drawn, class_="panel")
 
@@ -199,18 +201,18 @@ def _history(base: str, fires: Sequence[Fire], names: dict[str, str]) -> Html:
     rows = [
         h(
             "tr",
-            h("td", names.get(one.job, one.job), dir="auto"),
-            h("td", moment(one.at)),
-            h("td", h("span", state_text(one.state), class_=_tag(one)), " ", one.reason,
-              _output(one)),
-            h("td", _took(one)),
-            h("td", h("a", text("open_session"), href=f"{base}/chat/{one.session}")
-              if one.session else ""),
+            h("td", names.get(fire.job, fire.job), dir="auto"),
+            h("td", moment(fire.at)),
+            h("td", h("span", state_text(fire.state), class_=_tag(fire)), " ", fire.reason,
+              _output(fire)),
+            h("td", _took(fire)),
+            h("td", h("a", text("open_session"), href=f"{base}/chat/{fire.session}")
+              if fire.session else ""),
         )
-        for one in fires
+        for fire in fires
     ]  # fmt: skip
     names_of_columns = ("job", "fire_at", "fire_state", "fire_took", "session")
-    head = h("thead", h("tr", *(h("th", text(one), scope="col") for one in names_of_columns)))
+    head = h("thead", h("tr", *(h("th", text(column), scope="col") for column in names_of_columns)))
     return h("div", h("table", head, h("tbody", *rows)), class_="wide", tabindex="0", role="region",
              aria_label=text("history"))  # fmt: skip
 

@@ -34,8 +34,8 @@ def page_path(name: str) -> str:
 def _settings_links(base: str) -> list[Html]:
     """Return the command palette's entries besides the menu."""
     return [
-        h("a", text(f"tab_{one}"), href=f"{base}/settings/{one}", tabindex="-1")
-        for one in SETTINGS_PAGES
+        h("a", text(f"tab_{page}"), href=f"{base}/settings/{page}", tabindex="-1")
+        for page in SETTINGS_PAGES
     ]
 
 

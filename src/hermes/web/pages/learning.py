@@ -137,7 +137,9 @@ def _commands(profile: ProfileWeb) -> LearningCommands:
 
 async def proposal_cards(profile: ProfileWeb, proposals: Sequence[Proposal]) -> list[Html]:
     """Each proposal as a diff, with buttons that decide it."""
-    return [_proposal(one, await run_sync(_edit_of, profile, one)) for one in proposals]
+    return [
+        _proposal(proposal, await run_sync(_edit_of, profile, proposal)) for proposal in proposals
+    ]
 
 
 def _edit_of(profile: ProfileWeb, proposal: Proposal) -> FileEdit | None:
@@ -178,12 +180,12 @@ def _skills(base: str, skills: Sequence[SkillSummary]) -> Html:
     cards = [
         h(
             "li",
-            h("a", one.name, href=f"{base}/learning/skills/{one.name}", class_="title"),
-            h("p", h("span", one.category, class_="tag"),
-              *(h("span", mark, class_="tag") for mark in one.marks), class_="facts"),
-            h("p", one.description, dir="auto"),
+            h("a", skill.name, href=f"{base}/learning/skills/{skill.name}", class_="title"),
+            h("p", h("span", skill.category, class_="tag"),
+              *(h("span", mark, class_="tag") for mark in skill.marks), class_="facts"),
+            h("p", skill.description, dir="auto"),
         )
-        for one in skills
+        for skill in skills
     ]  # fmt: skip
     return h("ul", *cards, class_="cards compact")
 

@@ -82,7 +82,7 @@ class _LoginHandlers:
         # Also for a browser that is logged in: its link is used up, and it gets new secrets.
         settings, host = self._context.settings, request_host(request)
         with_passkey = are_available() and any(
-            one.host == host for one in self._context.logins.passkeys()
+            passkey.host == host for passkey in self._context.logins.passkeys()
         )
         provider = urlsplit(settings.oidc.issuer).netloc if settings.oidc else ""
         page = _login_page(

@@ -16,9 +16,11 @@ from hermes.web.times import moment
 def logins_section(context: WebContext, request: web.Request) -> Html:
     """Who is logged in, and the passkeys."""
     passkeys = context.logins.passkeys()
-    names = {one.id: one.name for one in passkeys}
+    names = {passkey.id: passkey.name for passkey in passkeys}
     own = request[LOGIN].id
-    logins = [_login(one, names, own=one.id == own) for one in context.logins.sessions()]
+    logins = [
+        _login(session, names, own=session.id == own) for session in context.logins.sessions()
+    ]
     return join(
         [
             h("h2", text("logins")),

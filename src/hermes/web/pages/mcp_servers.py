@@ -56,7 +56,7 @@ class _McpHandlers:
         rows = await run_sync(settings.rows)
         states = dict(profile.app.servers.states())
         redact = profile.app.redactor.redact
-        cards = [_row(one, redact(states.get(one.name, ""))) for one in rows]
+        cards = [_row(row, redact(states.get(row.name, ""))) for row in rows]
         main = join([
             h("h1", text("tab_mcp")),
             settings_tabs(self._context.base(request), "mcp"),
@@ -78,7 +78,7 @@ class _McpHandlers:
         if name in settings.servers:
             raise UsageError(text("server_exists", name=name))
         edited = await run_sync(settings.add, name, _fields(body))
-        notes = [text("server_saved"), *(str(one) for one in edited.warnings)]
+        notes = [text("server_saved"), *(str(warning) for warning in edited.warnings)]
         return json_response({"message": " ".join(notes)})
 
     async def act(self, request: web.Request) -> web.Response:
@@ -159,10 +159,11 @@ def _result(result: ConnectionTest) -> Html:
     if result.error:
         return h("p", h("span", text("failed"), class_="tag bad"), " ", result.error)
     tools = [
-        h("li", h("code", one.name), " ",
-          h("span", text("tool_reads" if one.effect is Effect.READ else "tool_asks"), class_="tag"),
-          " ", h("span", one.description, dir="auto"))
-        for one in result.tools
+        h("li", h("code", tool.name), " ",
+          h("span", text("tool_reads" if tool.effect is Effect.READ else "tool_asks"),
+            class_="tag"),
+          " ", h("span", tool.description, dir="auto"))
+        for tool in result.tools
     ]  # fmt: skip
     return join([h("p", result.version), _tool_list(tools)])
 

@@ -85,12 +85,12 @@ class _PasskeyHandlers:
         host, logins = request_host(request), self._context.logins
         check_available(host)
         address, purpose = self._context.client_address(request), request[LOGIN].id
-        known = [one.id for one in logins.passkeys() if one.host == host]
+        known = [passkey.id for passkey in logins.passkeys() if passkey.host == host]
         return json_response({
             "challenge": await run_sync(self._challenges.add, address, purpose),
             "rp": {"id": host, "name": "Hermes"},
             "user": {"id": logins.owner(), "name": "Hermes", "displayName": "Hermes"},
-            "pubKeyCredParams": [{"type": "public-key", "alg": one} for one in ALGORITHMS],
+            "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in ALGORITHMS],
             "excludeCredentials": [{"type": "public-key", "id": one} for one in known],
             "authenticatorSelection": {
                 "residentKey": "required", "requireResidentKey": True,
@@ -132,9 +132,9 @@ class _PasskeyHandlers:
             raise PasskeyRejected("unknown or used challenge")
 
     def _find(self, identity: str) -> Passkey:
-        for one in self._context.logins.passkeys():
-            if one.id == identity:
-                return one
+        for passkey in self._context.logins.passkeys():
+            if passkey.id == identity:
+                return passkey
         raise PasskeyRejected("unknown passkey")
 
     def _site(self, request: web.Request) -> Site:

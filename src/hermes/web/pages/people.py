@@ -85,7 +85,7 @@ class _PeopleHandlers:
             _allow_form(platforms) if platforms else None,
             h("h2", text("roles")),
             h("p", text("roles_hint"), class_="hint"),
-            *(_roles(one, chats) for one in platforms),
+            *(_roles(platform, chats) for platform in platforms),
         ])  # fmt: skip
         return await render_page(
             request, self._context, name="settings", title=text("tab_people"), main=main
@@ -240,7 +240,7 @@ def _roles(platform: str, chats: ChatSettings) -> Html:
 
 def _role(platform: str, role: Role, permissions: RolePermissions) -> Html:
     toolsets = ", ".join(permissions.toolsets or ()) or text("all_tools")
-    effects = ", ".join(sorted(one.value for one in permissions.effects))
+    effects = ", ".join(sorted(effect.value for effect in permissions.effects))
     quota = permissions.quota
     hour, day = ("" if one is None else str(one) for one in (quota.per_hour, quota.per_day))
     facts = [

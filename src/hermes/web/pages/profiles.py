@@ -184,7 +184,7 @@ def _row(one: ProfileFacts, *, is_served: bool) -> Html:
 
 def _new(names: list[str]) -> Html:
     options = [h("option", text("profile_empty"), value="")]
-    options += [h("option", one, value=one) for one in names]
+    options += [h("option", name, value=name) for name in names]
     sent = form(
         "/settings/profiles",
         field("profile_name", "name", required=True, autocomplete="off", maxlength="64"),

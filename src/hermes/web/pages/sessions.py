@@ -60,7 +60,7 @@ class _SessionHandlers:
     async def page(self, request: web.Request) -> web.StreamResponse:
         profile = self._context.profile(request)
         stats = await profile.app.store.maintenance.stats()
-        sources = [one.name for one in stats.sources]
+        sources = [source.name for source in stats.sources]
         main = join([
             h("h1", text("nav_sessions")),
             _search_form(request, sources),
@@ -183,7 +183,7 @@ def _day(date_text: str) -> datetime | None:
 def _search_form(request: web.Request, sources: Sequence[str]) -> Html:
     chosen = request.query.get("source", "")
     options = [h("option", text("all_sources"), value="")]
-    options += [h("option", one, value=one, selected=one == chosen) for one in sources]
+    options += [h("option", source, value=source, selected=source == chosen) for source in sources]
     return h(
         "form",
         h("input", type="search", name="q", value=request.query.get("q", ""),
@@ -262,13 +262,13 @@ def _hits(base: str, hits: Sequence[SearchHit], note: str) -> Html:
     rows = [
         h(
             "li",
-            h("a", title_of(one), href=f"{base}/chat/{one.session.id}?at={one.seq}",
+            h("a", title_of(hit), href=f"{base}/chat/{hit.session.id}?at={hit.seq}",
               class_="title", dir="auto"),
-            h("p", _marked(one.snippet), dir="auto", class_="snippet"),
-            h("p", h("span", one.session.source, class_="tag"), moment(one.at), class_="facts"),
-            _actions(base, one.session, title_of(one)),
+            h("p", _marked(hit.snippet), dir="auto", class_="snippet"),
+            h("p", h("span", hit.session.source, class_="tag"), moment(hit.at), class_="facts"),
+            _actions(base, hit.session, title_of(hit)),
         )
-        for one in hits
+        for hit in hits
     ]  # fmt: skip
     return join([h("p", note, class_="hint") if note else None, h("ul", *rows, class_="cards")])
 

@@ -139,7 +139,9 @@ def _names(values: object, path: KeyPath) -> Sequence[str | int]:
 
 def _named_tables(base: str, section: str) -> Html | None:
     """Render the tables with user-chosen names, and a form to add a name."""
-    found = [one for one in settings() if ANY in one.key and _section(one.key) == section]
+    found = [
+        setting for setting in settings() if ANY in setting.key and _section(setting.key) == section
+    ]
     if not found:
         return None
     if section in OWN_PAGES:
@@ -174,7 +176,7 @@ def _store(profile: ProfileWeb, body: SettingForm) -> str:
         unset_setting(home, env, body.name)
         return text("saved_default")
     edited = set_setting(home, env, body.name, value)
-    notes = [str(one) for one in edited.warnings]
+    notes = [str(warning) for warning in edited.warnings]
     return " ".join([text("saved_restart"), *notes])
 
 
@@ -200,7 +202,9 @@ def _search(request: web.Request) -> Html:
 
 def _links(changed: set[str], chosen: str) -> list[Html]:
     """A link per section; those with changed settings are marked."""
-    names = sorted({GENERAL_SECTION, VARIABLES_SECTION, *(_section(one.key) for one in settings())})
+    names = sorted(
+        {GENERAL_SECTION, VARIABLES_SECTION, *(_section(setting.key) for setting in settings())}
+    )
     return [
         h(
             "a",
@@ -243,7 +247,7 @@ def _control(setting: Setting, key: str, value: object) -> Html:
     if words:
         current = shown.lower() if isinstance(value, bool) else shown
         options = [h("option", text("default"), value="")] if current not in words else []
-        options += [h("option", one, value=one, selected=one == current) for one in words]
+        options += [h("option", word, value=word, selected=word == current) for word in words]
         return h("select", *options, name="value", id=key)
     if "\n" in shown:
         rows = min(shown.count("\n") + 1, MAX_ROWS)
@@ -276,13 +280,13 @@ def _variables(env: Mapping[str, str], wanted: str) -> list[Html]:
     """The variables of `.env`: a value that is set can be replaced, but is never sent."""
     return [
         _form(
-            one.name,
-            [h("code", one.name), h("span", one.description, class_="hint")],
-            _secret(one.name, is_set=bool(env.get(one.name))),
-            is_set=bool(env.get(one.name)),
+            variable.name,
+            [h("code", variable.name), h("span", variable.description, class_="hint")],
+            _secret(variable.name, is_set=bool(env.get(variable.name))),
+            is_set=bool(env.get(variable.name)),
         )
-        for one in VARIABLES.values()
-        if wanted in f"{one.name} {one.description}".lower()
+        for variable in VARIABLES.values()
+        if wanted in f"{variable.name} {variable.description}".lower()
     ]
 
 

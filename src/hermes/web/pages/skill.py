@@ -52,7 +52,8 @@ class _SkillHandlers:
             h("p", h("a", text("nav_learning"), href=f"{self._context.base(request)}/learning")),
             h("h1", skill.name),
             h("p", skill.head.description, dir="auto"),
-            h("p", *(h("span", one, class_="tag") for one in record.labels(builtin=skill.builtin)),
+            h("p",
+              *(h("span", label, class_="tag") for label in record.labels(builtin=skill.builtin)),
               h("code", skill.folder), class_="facts"),
             _actions(skill, source, pinned=record.pinned),
             h("section", await run_sync(render, body), class_="panel md", dir="auto"),
@@ -116,5 +117,5 @@ def _files(folder: Path) -> Child:
     files = sorted(one for one in folder.rglob("*") if one.is_file() and one.name != "SKILL.md")
     if not files:
         return None
-    names = [h("li", h("code", str(one.relative_to(folder)))) for one in files[:MAX_FILES]]
+    names = [h("li", h("code", str(file.relative_to(folder)))) for file in files[:MAX_FILES]]
     return join([h("h2", text("skill_files")), h("ul", *names)])

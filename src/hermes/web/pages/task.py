@@ -163,7 +163,7 @@ def _find(rows: BoardRows, name: str) -> _Found:
     details = task_details(rows, find_task(rows, name))
     edges = rows.links()
     ids = related(details.task.id, edges, MAX_GRAPH)
-    related_tasks = [task for one in ids if (task := rows.task(one))]
+    related_tasks = [task for id_ in ids if (task := rows.task(id_))]
     tied = {details.task.id, *details.parents}
     others = [one for one in rows.tasks(TaskFilter(limit=MAX_CHOICES)) if one.id not in tied]
     return _Found(
@@ -240,9 +240,9 @@ def _dependencies(base: str, found: _Found, query: str) -> Html:
     address = f"/board/tasks/{task.id}/links{query}"
     titles = {one.id: one.title for one in found.near}
     waits = [
-        h("li", h("span", titles.get(one, one), dir="auto"),
-          post_button("remove", address, body={"parent": one, "waits": False}, danger=True))
-        for one in found.details.parents
+        h("li", h("span", titles.get(parent, parent), dir="auto"),
+          post_button("remove", address, body={"parent": parent, "waits": False}, danger=True))
+        for parent in found.details.parents
     ]  # fmt: skip
     options = [h("option", one.title, value=one.id) for one in found.others]
     select = h("select", *options, name="parent")
@@ -326,9 +326,9 @@ def _read_end(path: Path) -> str:
 
 def _comments(details: TaskDetails, query: str) -> list[Child]:
     comments = [
-        h("li", h("p", h("b", one.author), " ", _when(one.created_at), class_="facts"),
-          h("div", render(one.body), class_="md", dir="auto"))
-        for one in details.comments
+        h("li", h("p", h("b", comment.author), " ", _when(comment.created_at), class_="facts"),
+          h("div", render(comment.body), class_="md", dir="auto"))
+        for comment in details.comments
     ]  # fmt: skip
     address = f"/board/tasks/{details.task.id}"
     return [
@@ -342,9 +342,9 @@ def _comments(details: TaskDetails, query: str) -> list[Child]:
 
 def _history(events: Sequence[TaskEvent]) -> Html:
     rows = [
-        h("li", _when(one.created_at), " ", h("b", one.kind.replace("_", " ")), " ",
-          h("span", _event_facts(one), dir="auto"))
-        for one in reversed(events)
+        h("li", _when(event.created_at), " ", h("b", event.kind.replace("_", " ")), " ",
+          h("span", _event_facts(event), dir="auto"))
+        for event in reversed(events)
     ]  # fmt: skip
     summary = h("summary", text("task_events", count=str(len(rows))))
     return h("details", summary, h("ul", *rows, class_="plain"), class_="panel", id="events")

@@ -57,7 +57,7 @@ def routes(context: WebContext) -> list[Route]:
 
 def waiting_cards(base: str, found: BoardTasks) -> list[Html]:
     """The tasks of a board with what they wait for, each with a form for the answer."""
-    return [_card(base, found, one) for one in found.tasks]
+    return [_card(base, found, task) for task in found.tasks]
 
 
 def _card(base: str, found: BoardTasks, waiting: WaitingTask) -> Html:

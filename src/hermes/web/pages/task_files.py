@@ -43,7 +43,7 @@ def routes(context: WebContext) -> list[Route]:
 
 
 def files_section(base: str, task: str, files: Sequence[Attachment], query: str) -> Html:
-    rows = [_row(base, task, one, query) for one in files]
+    rows = [_row(base, task, file, query) for file in files]
     picker = h(
         "label",
         text("add_file"),

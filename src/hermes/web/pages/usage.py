@@ -86,9 +86,9 @@ def routes(context: WebContext) -> list[Route]:
 
 def _periods(chosen: int) -> Html:
     links = [
-        h("a", text("last_days", days=str(one)), href=f"?days={one}", class_="tag",
-          aria_current="true" if one == chosen else None)
-        for one in PERIODS
+        h("a", text("last_days", days=str(period)), href=f"?days={period}", class_="tag",
+          aria_current="true" if period == chosen else None)
+        for period in PERIODS
     ]  # fmt: skip
     return h("nav", *links, class_="tags", aria_label=text("period"))
 
@@ -129,10 +129,10 @@ def _by_day(rows: Sequence[DailyUsage], days: Sequence[date]) -> Html:
     ]  # fmt: skip
     costs = [Bar(label=day, value=one.cost, title=f"{day}: {one.price}") for day, one in totals]
     parts = [h("h2", text("tokens_by_day")), bar_chart(tokens, text("tokens_by_day"), _amount)]
-    if any(one.part for one in tokens):
+    if any(token.part for token in tokens):
         swatch = h("span", class_="swatch", aria_hidden="true")
         parts.append(h("p", swatch, text("cached_hint"), class_="hint"))
-    if any(one.value for one in costs):
+    if any(cost.value for cost in costs):
         chart = bar_chart(costs, text("cost_by_day"), _price)
         parts += [h("h2", text("cost_by_day")), chart]
     return h("section", *parts, class_="panel")
@@ -175,7 +175,7 @@ async def _limits(app: App, rows: Sequence[DailyUsage]) -> Html | None:
         spent = max((one.cost or 0.0 for one in recent), default=0.0)
         bars.append(_meter(text("limit_session"), spent, limits.usd_per_session))
     if limits.usd_per_principal is not None:
-        people = sorted({OWNER, *(one.principal for one in rows)})[:MAX_PEOPLE]
+        people = sorted({OWNER, *(row.principal for row in rows)})[:MAX_PEOPLE]
         for name in people:
             spent = await spent_today(app.store, app.clock, name, name)
             label = text("limit_person", name=name)
