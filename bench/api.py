@@ -98,12 +98,14 @@ async def _compared(ours: str, floor: str) -> list[Number]:
     """Turns per second as a share of those of the floor server, as the median of rounds."""
     numbers: list[Number] = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        await _crowd(http, floor, 4, 10)
+        await _concurrent_turns(http, floor, 4, 10)
         for clients, turns in COMPARED:
             shares: list[float] = []
             for _ in range(ROUNDS):
-                least = await _crowd(http, floor, clients, turns)
-                shares.append(least.took / (await _crowd(http, ours, clients, turns)).took)
+                least = await _concurrent_turns(http, floor, clients, turns)
+                shares.append(
+                    least.took / (await _concurrent_turns(http, ours, clients, turns)).took
+                )
             share = statistics.median(shares)
             name = f"API, {clients} at once / floor server"
             numbers.append(Number(name=name, value=share, unit="x", bar=0.5, sense="least"))
@@ -113,12 +115,12 @@ async def _compared(ours: str, floor: str) -> list[Number]:
 async def _crowds(url: str, server: int, mock: str) -> list[Number]:
     numbers: list[Number] = []
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        await _crowd(http, url, 4, 10)
+        await _concurrent_turns(http, url, 4, 10)
         idle = _memory(server)
         for clients, turns in CROWDS:
-            direct = await _crowd(http, mock, clients, turns)
+            direct = await _concurrent_turns(http, mock, clients, turns)
             before = _cpu(server)
-            measured = await _crowd(http, url, clients, turns)
+            measured = await _concurrent_turns(http, url, clients, turns)
             spent = (_cpu(server) - before) / (clients * turns)
             numbers += _numbers(clients, turns, measured, direct, spent)
         grown = (_memory(server) - idle) / 1000
@@ -160,7 +162,7 @@ async def _paced(url: str, server: int, mock: str) -> list[Number]:
 async def _clients(url: str, many: int) -> _Measured:
     """One turn for each client, over new connections."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        return await _crowd(http, url, many, 1)
+        return await _concurrent_turns(http, url, many, 1)
 
 
 async def _watch(server: int, peaks: list[int]) -> None:
@@ -193,7 +195,9 @@ def _numbers(
     yield Number(name=f"{name}: errors", value=measured.errors, bar=0)
 
 
-async def _crowd(http: aiohttp.ClientSession, url: str, clients: int, turns: int) -> _Measured:
+async def _concurrent_turns(
+    http: aiohttp.ClientSession, url: str, clients: int, turns: int
+) -> _Measured:
     measured = _Measured([])
 
     async def client(number: int) -> None:

@@ -72,7 +72,7 @@ def installed_npm(name: str, package: str) -> tuple[Path, Path]:
     return folder, node
 
 
-def programs(home: Path, url: str) -> Iterator[Program]:
+def compared_programs(home: Path, url: str) -> Iterator[Program]:
     clean = {"PATH": os.environ["PATH"], "HOME": str(home)}
     ours = clean | {
         "HERMES_HOME": str(home / "ours"),
@@ -157,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with mock_server(log) as url:
-            rows = list(measured(list(programs(Path(folder), url)), log))
+            rows = list(measured(list(compared_programs(Path(folder), url)), log))
     ours = rows[0][1]
     columns = ("time", "CPU", "memory", "request", "installed", "packages")
     heading = "".join(f"{column:>11}" for column in columns)

@@ -115,7 +115,7 @@ async def catching_up(store: SqliteStore) -> Number:
     began = time.perf_counter()
     while (await store.maintenance.index_state()).missing:
         await store.archive_for(OWNER).search("anything")
-    return plain("indexing for search", ROWS / (time.perf_counter() - began), "rows/s")
+    return measured("indexing for search", ROWS / (time.perf_counter() - began), "rows/s")
 
 
 async def singles(store: SqliteStore, prose: Prose) -> list[Number]:
@@ -134,7 +134,7 @@ async def singles(store: SqliteStore, prose: Prose) -> list[Number]:
     rate = len(waits) / (time.perf_counter() - began)
     return [
         at_least(f"durable single appends, {WRITERS} writers", rate, "rows/s", 2_000),
-        plain("  p95 of one", _p95(waits) * 1e3, "ms"),
+        measured("  p95 of one", _p95(waits) * 1e3, "ms"),
     ]
 
 
@@ -142,7 +142,9 @@ async def alone(store: SqliteStore, prose: Prose) -> Number:
     began = time.perf_counter()
     for number in range(500):
         await store.commit(AppendMessage("s0", "run", prose.message(number), AT))
-    return plain("durable single appends, 1 writer", 500 / (time.perf_counter() - began), "rows/s")
+    return measured(
+        "durable single appends, 1 writer", 500 / (time.perf_counter() - began), "rows/s"
+    )
 
 
 async def searches(store: SqliteStore, prose: Prose) -> list[Number]:
@@ -163,9 +165,12 @@ async def searches(store: SqliteStore, prose: Prose) -> list[Number]:
     )
     return [
         at_most(f"search over {ROWS:,} messages, p95", _p95(waits) * 1e3, "ms", 20),
-        plain("  median", sorted(waits)[len(waits) // 2] * 1e3, "ms"),
-        *(plain(f"  p95 of {kinds[k]}", _p95(v) * 1e3, "ms") for k, v in sorted(slowest.items())),
-        plain("  queries with results", 100 * hits / QUERIES, "%"),
+        measured("  median", sorted(waits)[len(waits) // 2] * 1e3, "ms"),
+        *(
+            measured(f"  p95 of {kinds[k]}", _p95(v) * 1e3, "ms")
+            for k, v in sorted(slowest.items())
+        ),
+        measured("  queries with results", 100 * hits / QUERIES, "%"),
     ]
 
 
@@ -180,8 +185,8 @@ async def listings(store: SqliteStore) -> list[Number]:
     count = len(await archive.messages("s0"))
     each = (time.perf_counter() - began) / count * 1e6
     return [
-        plain("listing 50 sessions, p95", _p95(waits) * 1e3, "ms"),
-        plain("reading a transcript, per message", each, "us"),
+        measured("listing 50 sessions, p95", _p95(waits) * 1e3, "ms"),
+        measured("reading a transcript, per message", each, "us"),
     ]
 
 
@@ -194,7 +199,7 @@ async def _measure(folder: Path) -> list[Number]:
         lines.append(await alone(store, prose))
         lines += await listings(store)
         stats = await store.maintenance.stats()
-        lines.append(plain("database size", stats.size / 1e6, "MB"))
+        lines.append(measured("database size", stats.size / 1e6, "MB"))
         wrong = await store.maintenance.integrity()
         lines.append(at_most("integrity errors", len(wrong), "", 0))
     return lines
@@ -210,7 +215,7 @@ def main() -> int:
     return sum(not show(number) for number in measure())
 
 
-def plain(name: str, value: float, unit: str) -> Number:
+def measured(name: str, value: float, unit: str) -> Number:
     return Number(name=name, value=value, unit=unit)
 
 

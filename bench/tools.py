@@ -55,7 +55,7 @@ def measure() -> Iterator[Number]:
         took = anyio.run(_dispatch, Path(folder), tools) * 1000
         yield Number(name="dispatch of a tool call", value=took, unit="ms", bar=1.0)
         yield from _tail(Path(folder), tools["read_file"])
-        share = anyio.run(_crowd, Path(folder)) * 100
+        share = anyio.run(_concurrent_calls, Path(folder)) * 100
         name = f"{MAX_PROCESSES} background processes, a line a second each"
         yield Number(name=name, value=share, unit="% CPU", bar=5.0, note="including the processes")
 
@@ -70,7 +70,7 @@ class _Nothing:
         return ToolOutput.text(ctx.call)
 
 
-async def _nobody(event: Event | str) -> None:
+async def _no_answer(event: Event | str) -> None:
     pass
 
 
@@ -91,7 +91,7 @@ async def _dispatch(folder: Path, tools: dict[str, Tool]) -> float:
         ends.append(time.perf_counter())
 
     calls = [ToolCall(f"c{n}", "nothing", Raw(b'{"n":%d}' % n)) for n in range(CALLS)]
-    await ToolCallRunner(plan, calls, _nobody, on_end).run()
+    await ToolCallRunner(plan, calls, _no_answer, on_end).run()
     return statistics.median(after - before for before, after in pairwise(ends))
 
 
@@ -118,13 +118,13 @@ async def _reads(
         for name, taken in times.items():
             args = Raw(b'{"path":"%s","offset":-200}' % name.encode())
             before, started = _bytes_read(), time.perf_counter()
-            await tool.run(args, ToolContext(scope, "call", _nobody))
+            await tool.run(args, ToolContext(scope, "call", _no_answer))
             taken.append(time.perf_counter() - started)
             amounts += [_bytes_read() - before] if name == names[0] else []
     return times, statistics.median(amounts)
 
 
-async def _crowd(folder: Path) -> float:
+async def _concurrent_calls(folder: Path) -> float:
     """Return the share of one core used by this process, the reaper and the commands."""
     clock = SystemClock()
     with Spawner() as spawner:

@@ -78,7 +78,7 @@ class EventLoopGuard:
     def halt(self) -> None:
         """Stop without waiting for the thread; also works after the loop has ended."""
         if self._loop.is_running():
-            self._measure()
+            self._measure_loop()
         self._handle.cancel()
         self._over.set()
         self._starvation.close()
@@ -93,11 +93,11 @@ class EventLoopGuard:
             )
 
     def _tick(self) -> None:
-        self._measure()
+        self._measure_loop()
         self._due = time.monotonic() + _TICK
         self._handle = self._loop.call_later(_TICK, self._tick)
 
-    def _measure(self) -> None:
+    def _measure_loop(self) -> None:
         now, worked = time.monotonic(), time.thread_time()
         stood = now - self._due
         late = stood - self._starvation.since()

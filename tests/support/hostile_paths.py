@@ -82,7 +82,7 @@ class TrapWorkspace:
         """All paths, without duplicates."""
         families = (
             self._dots, self._links, self._folder_links, self._loops, self._kernel, self._hard,
-            self._letters, self._ends, self._long, self._odd_files, self._words,
+            self._letter_paths, self._ends, self._long, self._odd_files, self._words,
         )  # fmt: skip
         return list(dict.fromkeys(path for family in families for path in family()))
 
@@ -200,7 +200,7 @@ class TrapWorkspace:
             (self.work / f"link-to-hard-{number}").symlink_to(f"hard-{number}")
             yield f"link-to-hard-{number}"
 
-    def _letters(self) -> Iterator[str]:
+    def _letter_paths(self) -> Iterator[str]:
         """Characters that look like dots and slashes, or are normalized to them."""
         dots = ("\uff0e\uff0e", "\u2024\u2024", "\u2025", "%2e%2e", "%252e%252e", "..\u200b",
                 "\u202e..", "\udc2e\udc2e", "..\u0000", ".\u0307.", "\\.\\.", "..\\")  # fmt: skip

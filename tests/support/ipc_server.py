@@ -70,16 +70,16 @@ def client_opener(kind: str, hermes: HermesCli) -> Iterator[OpenTestClient]:
     env = Env(hermes.env)
     home = resolve_home(env)
 
-    def here(**options: object) -> AbstractContextManager[AgentClient]:
+    def open_here(**options: object) -> AbstractContextManager[AgentClient]:
         return open_in_process(home, env, ConversationOptions(cwd=str(hermes.work), **options))
 
-    def remote(**options: object) -> AbstractContextManager[AgentClient]:
+    def open_remote(**options: object) -> AbstractContextManager[AgentClient]:
         return open_socket_client(
             home.path, env, ConversationOptions(cwd=str(hermes.work), **options)
         )
 
     if kind == "here":
-        yield here
+        yield open_here
         return
     with ipc_server_process(hermes):
-        yield remote
+        yield open_remote

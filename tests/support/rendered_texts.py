@@ -73,8 +73,8 @@ def paragraph_numbers(shown: str) -> list[int]:
 
 def keeps(shown: str, plain: str) -> bool:
     """Whether the text is whole, apart from the signs and addresses that a dialect adds."""
-    return _is_within(letters(shown), letters(plain)) and _is_within(
-        letters(without_links(plain)), letters(shown)
+    return _is_within(only_letters(shown), only_letters(plain)) and _is_within(
+        only_letters(without_links(plain)), only_letters(shown)
     )
 
 
@@ -83,7 +83,7 @@ def without_links(text: str) -> str:
     return re.sub(r" \((?:https?|mailto):\S+\)", "", text)
 
 
-def letters(text: str) -> str:
+def only_letters(text: str) -> str:
     """Letters and digits: dialects have their own signs for lists, quotes and styles."""
     return "".join(re.findall(r"[^\W_]+", text))
 

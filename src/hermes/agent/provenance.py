@@ -64,7 +64,7 @@ def find_sources(
     nested: Sequence[TextSource] = (),
 ) -> TextSources:
     """Find the sources of a text in the messages the model sees and in nested tool results."""
-    sources = [*_sources(messages, tools), *nested]
+    sources = [*_text_sources(messages, tools), *nested]
     owner_texts = [*_owner_texts(messages)]
     own = " ".join(map(_normalized, owner_texts))
     untrusted = [source for source in sources if not source.is_trusted]
@@ -79,7 +79,7 @@ def find_sources(
 
 def contains_untrusted(messages: Sequence[Message], tools: Mapping[str, Tool]) -> bool:
     """Whether any of the messages was, or may have been, written by someone else."""
-    return any(not source.is_trusted for source in _sources(messages, tools))
+    return any(not source.is_trusted for source in _text_sources(messages, tools))
 
 
 def quotes_untrusted(
@@ -89,7 +89,7 @@ def quotes_untrusted(
     nested: Sequence[TextSource] = (),
 ) -> bool:
     """Whether a text, which may be long, repeats consecutive untrusted words."""
-    sources = (*_sources(messages, tools), *nested)
+    sources = (*_text_sources(messages, tools), *nested)
     untrusted = [source for source in sources if source.untrusted]
     if not untrusted:
         return False
@@ -122,7 +122,7 @@ def source_of_call(call: ToolCall, tools: Mapping[str, Tool], text: str) -> Text
     return TextSource(call_label(call, 60), text, untrusted)
 
 
-def _sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
+def _text_sources(messages: Sequence[Message], tools: Mapping[str, Tool]) -> Iterator[TextSource]:
     calls: dict[str, ToolCall] = {}
     for message in messages:
         match message:

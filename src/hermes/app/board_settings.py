@@ -49,7 +49,7 @@ class HomeBoardSettings:
 
     def description(self, profile: str) -> ProfileDescription:
         try:
-            found = self._facts(profile)
+            found = self._profile_facts(profile)
         except (OSError, HermesError):
             return ProfileDescription()
         text = found.get("description")
@@ -60,7 +60,7 @@ class HomeBoardSettings:
 
     def describe(self, profile: str, description: ProfileDescription) -> None:
         facts = {
-            **self._facts(profile),
+            **self._profile_facts(profile),
             "description": description.text,
             "description_auto": description.automatic,
         }
@@ -79,7 +79,7 @@ class HomeBoardSettings:
     def _file(self, profile: str) -> Path:
         return profile_home(self._home.root, profile).path / DESCRIPTION_FILE
 
-    def _facts(self, profile: str) -> dict[str, object]:
+    def _profile_facts(self, profile: str) -> dict[str, object]:
         file = self._file(profile)
         try:
             text = file.read_text("utf-8")

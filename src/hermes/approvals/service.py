@@ -154,7 +154,7 @@ class ApprovalService:
         verdict, bound = apply_policy(self._rules, request, scope, StandingApprovals()), request
         if isinstance(verdict, NeedsApproval):
             bound = await self._sealed(scope, request)
-            verdict = apply_policy(self._rules, bound, scope, await self._standing(scope))
+            verdict = apply_policy(self._rules, bound, scope, await self._standing_approvals(scope))
         match verdict:
             case Allowed():
                 return Decision(allowed=True)
@@ -189,7 +189,7 @@ class ApprovalService:
         row = await self._waiting.ask_and_wait(scope, record, emit)
         return row.answer_text if row is not None else None
 
-    async def _standing(self, scope: Scope) -> StandingApprovals:
+    async def _standing_approvals(self, scope: Scope) -> StandingApprovals:
         saved = await self._rows.saved_approvals(scope.session)
         owner = scope.role is Role.OWNER
         own = [

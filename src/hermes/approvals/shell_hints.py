@@ -58,11 +58,11 @@ def _pattern(arguments: str) -> str:
 
 
 def _matching_rule(section: str, found: ShellCommand) -> str:
-    rules, line = _rules(section).get(found.name, ()), _line(found.argv[1:])
+    rules, line = _rules(section).get(found.name, ()), _joined(found.argv[1:])
     return next((why for pattern, why in rules if re.search(pattern, line)), "")
 
 
-def _line(args: Sequence[str]) -> str:
+def _joined(args: Sequence[str]) -> str:
     """Join arguments so that a pattern can tell where each begins and ends."""
     return "".join(f" {_BLANKS.sub('␣', arg) or _EMPTY}" for arg in args) + " "
 
@@ -123,7 +123,7 @@ def is_read_only_command(argv: Sequence[str]) -> bool:
     """Whether the command only reads what its arguments name."""
     name, args = argv[0], argv[1:]
     if (line := _READING_LINES.get(name)) is not None:
-        return re.fullmatch(line, _line(args)) is not None
+        return re.fullmatch(line, _joined(args)) is not None
     flags = _READING_FLAGS.get(name)
     return flags is not None and all(
         re.fullmatch(flags, arg) for arg in args if arg.startswith("-")
@@ -235,7 +235,7 @@ def _denied_command(found: ShellCommand, homes: Sequence[str]) -> str:
 
 
 def _denied_path(found: ShellCommand, homes: Sequence[str]) -> str:
-    args, line = found.argv[1:], _line(found.argv[1:])
+    args, line = found.argv[1:], _joined(found.argv[1:])
     for names, pattern, chosen, verb in _PATH_RULES:
         known = any(_matches_name(found.name, name) for name in names.split())
         if not known or not re.search(pattern, line):
@@ -265,7 +265,7 @@ def _names_remover(args: Sequence[str]) -> bool:
 
 def _listed_tree(found: ShellCommand, homes: Sequence[str]) -> str:
     """The protected folder that a find lists entirely; empty if there is none or it filters."""
-    if found.name != "find" or _FIND_FILTER.search(_line(found.argv[1:])):
+    if found.name != "find" or _FIND_FILTER.search(_joined(found.argv[1:])):
         return ""
     args = [arg for arg in found.argv[1:] if not re.fullmatch(r"-[HLP]|-O\d?", arg)]
     end = next((n for n, arg in enumerate(args) if arg.startswith(("-", "(", "!"))), len(args))

@@ -44,16 +44,16 @@ class MarkdownPrinter:
     def feed(self, text: str) -> str:
         """Return the blocks that are complete now, each line with its line break."""
         *lines, self._rest = (self._rest + text).split("\n")
-        return "".join(self._line(line) for line in lines)
+        return "".join(self._rendered_line(line) for line in lines)
 
     def flush(self) -> str:
         """Return what is left at the end of the answer."""
         rest, self._rest = self._rest, ""
-        shown = (self._line(rest) if rest else "") + self._end_block()
+        shown = (self._rendered_line(rest) if rest else "") + self._end_block()
         self._fence, self._gap, self._shown = "", False, False
         return shown
 
-    def _line(self, line: str) -> str:
+    def _rendered_line(self, line: str) -> str:
         found = _FENCE.match(line)
         if self._fence:
             if found is not None and found[1].startswith(self._fence) and not found[2]:

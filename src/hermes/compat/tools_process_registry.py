@@ -90,15 +90,21 @@ class ProcessRegistry:
     @property
     def pending_watchers(self) -> Sequence[Mapping[str, Any]]:
         """Watched processes of chats that no caller has taken over yet."""
-        return [_watcher(process) for process in self._watched() if process.id not in self._taken]
+        return [
+            _watcher(process)
+            for process in self._watched_processes()
+            if process.id not in self._taken
+        ]
 
     @pending_watchers.setter
     def pending_watchers(self, remaining: Sequence[Mapping[str, Any]]) -> None:
         """Callers remove the watchers they take over."""
         remaining_ids = {one["session_id"] for one in remaining}
-        self._taken = {process.id for process in self._watched() if process.id not in remaining_ids}
+        self._taken = {
+            process.id for process in self._watched_processes() if process.id not in remaining_ids
+        }
 
-    def _watched(self) -> list[BackgroundProcess]:
+    def _watched_processes(self) -> list[BackgroundProcess]:
         app = self.agent.app
         running = app.processes.running if app else ()
         return [

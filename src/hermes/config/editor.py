@@ -325,7 +325,7 @@ def _stale_after_provider(section: Mapping[str, object], new: str) -> tuple[str,
 def _stale_after_address(section: Mapping[str, object], new: str) -> tuple[str, ...]:
     old = _text(section, ADDRESS_KEY)
     has_default_address = _text(section, PROVIDER_KEY).lower() not in _ADDRESS_PROVIDERS
-    moved = _host(old) != _host(new) if old else has_default_address and bool(new)
+    moved = _host_of(old) != _host_of(new) if old else has_default_address and bool(new)
     return (API_KEY_KEY,) if moved else ()
 
 
@@ -338,7 +338,7 @@ def _text(section: Mapping[str, object], name: str) -> str:
     return str(section.get(name) or "").strip()
 
 
-def _host(url: str) -> str:
+def _host_of(url: str) -> str:
     """The host a key would be sent to; invalid addresses are returned as they are."""
     try:
         return urlsplit(url if "://" in url else f"//{url}").netloc.rpartition("@")[2].lower()

@@ -80,7 +80,7 @@ def _edited(text: str, change: Callable[[object], object]) -> Iterator[str]:
     for found in ([_beside_comments(edit, before, after) for edit in edits], edits):
         patched = list(lines)
         for edit in reversed(found):
-            start, end, lead, tail = _place(edit, spans, before)
+            start, end, lead, tail = _find_span(edit, spans, before)
             new = after[edit.new_start : edit.new_end]
             patched[start:end] = [line + ending for line in (*lead, *new, *tail)]
         yield mark + _joined(patched)
@@ -135,7 +135,7 @@ def _beside_comments(edit: _Span, before: Sequence[str], after: Sequence[str]) -
     return edit._replace(start=start, end=end)
 
 
-def _place(
+def _find_span(
     edit: _Span, spans: Sequence[_Span], before: Sequence[str]
 ) -> tuple[int, int, Sequence[str], Sequence[str]]:
     """Where an edit of `before` is in the original, and lines to repeat on both sides of it.

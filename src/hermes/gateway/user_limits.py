@@ -91,7 +91,7 @@ class TurnQuotas:
         if quota == Quota():
             return ""
         if not self._counter.knows(message.principal):
-            await self._recall(message.principal, quota)
+            await self._read_usage(message.principal, quota)
         if (exceeded := self._counter.take(message.principal, quota)) is not None:
             return _quota_message(exceeded)
         # Counted by principal, because a shared session may be another user's.
@@ -99,7 +99,7 @@ class TurnQuotas:
         await self._store.commit(turn)
         return ""
 
-    async def _recall(self, principal: str, quota: Quota) -> None:
+    async def _read_usage(self, principal: str, quota: Quota) -> None:
         """Load the start times of the user's turns, including those of an earlier process."""
         now, chats = self._clock.now(), self._store.chats
         await chats.forget_started_turns(now - timedelta(seconds=DAY))

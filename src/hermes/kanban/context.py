@@ -22,7 +22,7 @@ def worker_context(rows: BoardRows, details: TaskDetails, now: int) -> str:
     task = details.task
     sections = [
         f"# Task {task.id}: {task.title}",
-        _facts(task),
+        _task_lines(task),
         _section("Review", review_text(rows, task)),
         _section("Body", head_and_tail(task.body or "", MAX_BODY)),
         _section("Attachments", _attachments(details)),
@@ -51,7 +51,7 @@ def _section(title: str, text: str) -> str:
     return f"## {title}\n{text}" if text else ""
 
 
-def _facts(task: Task) -> str:
+def _task_lines(task: Task) -> str:
     lines = [
         f"Assignee: {task.assignee or '-'}",
         f"Status: {task.status}",

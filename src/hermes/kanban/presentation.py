@@ -134,7 +134,7 @@ def task_list(tasks: Sequence[Task]) -> str:
 
 def details_text(details: TaskDetails, now: int) -> str:
     task = details.task
-    lines = [f"{task.id}  {task.title}", _facts(task, now)]
+    lines = [f"{task.id}  {task.title}", _summary_line(task, now)]
     if task.body:
         lines += ["", task.body]
     if task.result:
@@ -155,7 +155,7 @@ def details_text(details: TaskDetails, now: int) -> str:
     return "\n".join(lines)
 
 
-def _facts(task: Task, now: int) -> str:
+def _summary_line(task: Task, now: int) -> str:
     facts = [
         task.status.value,
         f"assigned to {task.assignee}" if task.assignee else "not assigned",

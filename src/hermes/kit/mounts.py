@@ -54,7 +54,7 @@ def _read(table: str) -> Iterator[Mount]:
     for line in lines:
         row = line.split(" ", 5)
         if len(row) == 6 and row[3].startswith("/"):
-            yield Mount(row[2], _plain(row[3]), _plain(row[4]))
+            yield Mount(row[2], _unescaped(row[3]), _unescaped(row[4]))
 
 
 def _seen_at(path: str, own: Mount, other: Mount, is_open: Callable[[str], bool]) -> Iterator[str]:
@@ -90,5 +90,5 @@ def _is_same(one: str, other: str) -> bool:
         return False
 
 
-def _plain(text: str) -> str:
+def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1], 8)), text)

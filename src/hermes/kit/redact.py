@@ -73,7 +73,7 @@ class Redactor:
             secret for secret in secrets if len(secret) >= MIN_SECRET_LENGTH and secret not in MASK
         }
         kept |= {line for secret in kept if "\n" in secret for line in _lines(secret)}
-        forms = {form for secret in kept for form in _forms(secret)}
+        forms = {form for secret in kept for form in _encoded_forms(secret)}
         self._forms = sorted(sorted(forms), key=len, reverse=True)
 
     def redact_values(self, text: str) -> str:
@@ -103,7 +103,7 @@ def _lines(secret: str) -> list[str]:
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _encoded_forms(secret: str) -> Iterator[str]:
     """The secret as it is, and encoded for URLs, JSON, hex and base64."""
     data = secret.encode(errors="surrogatepass")
     percent = "".join(chr(b) if chr(b) in _UNRESERVED else f"%{b:02X}" for b in data)

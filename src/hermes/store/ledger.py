@@ -38,7 +38,7 @@ class SqliteLedgerRecords:
         self, *, kind: str | None = None, state: ChangeState | None = None, limit: int
     ) -> Sequence[LedgerEntry]:
         values = {"kind": kind, "state": state and state.value, "limit": limit}
-        return (await select_rows(self._engine, _SQL["changes"], values, _entry))[::-1]
+        return (await select_rows(self._engine, _SQL["changes"], values, _ledger_entry))[::-1]
 
     async def abandoned_changes(self) -> Sequence[Change]:
         return await select_abandoned(self._engine, self._workers, _SQL["applying"], _CHANGES.read)
@@ -61,7 +61,7 @@ class SqliteLedgerRecords:
         return changes + await self._engine.execute(_SQL["forget proposals"], values)
 
 
-def _entry(row: Row) -> LedgerEntry:
+def _ledger_entry(row: Row) -> LedgerEntry:
     (state,) = row_as(row[-1:], tuple[ChangeState])
     return LedgerEntry(_CHANGES.read(row), state)
 

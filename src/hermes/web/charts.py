@@ -28,7 +28,9 @@ def bar_chart(bars: Sequence[Bar], label: str, amount: Callable[[float], str]) -
     """Draw bars above their labels; `amount` formats a value of the scale."""
     top = _scale_end(max((bar.value for bar in bars), default=0.0))
     step, every = (WIDTH - SCALE) / max(len(bars), 1), max(1, len(bars) // 10)
-    shapes = [shape for share in (0.0, 0.5, 1.0) for shape in _line(share, amount(top * share))]
+    shapes = [
+        shape for share in (0.0, 0.5, 1.0) for shape in _grid_line(share, amount(top * share))
+    ]
     for index, one in enumerate(bars):
         x, width = SCALE + index * step + step * 0.12, step * 0.76
         shapes.append(_bar(x, width, one.value / top, one.title or one.label))
@@ -53,7 +55,7 @@ def _scale_end(highest: float) -> float:
     return next(one * power for one in ROUND if one * power >= highest * (1 - 1e-9))
 
 
-def _line(share: float, amount: str) -> list[Html]:
+def _grid_line(share: float, amount: str) -> list[Html]:
     """Draw a line across the chart at a share of its height, with its amount."""
     y = HEIGHT - FOOT - share * (HEIGHT - FOOT - HEAD)
     return [

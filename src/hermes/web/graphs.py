@@ -45,7 +45,7 @@ def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
     """Draw nodes as linked boxes, in columns by their longest path, with a curve for every edge."""
     known = {node.id for node in nodes}
     edges = [pair for pair in edges if known.issuperset(pair)]
-    positions = _places([node.id for node in nodes], edges)
+    positions = _positions([node.id for node in nodes], edges)
     columns = 1 + max((x for x, _ in positions.values()), default=0)
     rows = 1 + max((y for _, y in positions.values()), default=0)
     width = columns * (BOX_WIDTH + GAP_X) - GAP_X + 2 * MARGIN
@@ -61,7 +61,7 @@ def graph(nodes: Sequence[Node], edges: Edges, label: str) -> Html:
     return h("div", picture, class_="wide", tabindex="0", role="region", aria_label=label)
 
 
-def _places(ids: Sequence[str], edges: Edges) -> Mapping[str, tuple[int, int]]:
+def _positions(ids: Sequence[str], edges: Edges) -> Mapping[str, tuple[int, int]]:
     """Return the column and row of each node; nodes are placed near their dependencies."""
     before: defaultdict[str, list[str]] = defaultdict(list)
     for first, second in edges:

@@ -52,7 +52,7 @@ _LAST_HEADING = 6
 def render(source: str) -> Html:
     """The HTML of a whole text."""
     rest = source[MAX_MARKDOWN:]
-    return join([_rendered(source[:MAX_MARKDOWN]), _plain(rest) if rest else None])
+    return join([_rendered(source[:MAX_MARKDOWN]), _plain_text(rest) if rest else None])
 
 
 @lru_cache(CACHED_TEXTS)
@@ -64,7 +64,7 @@ async def render_in_thread(source: str) -> Html:
     return await run_sync(render, source, limiter=PARSERS)
 
 
-def _plain(rest: str) -> Html:
+def _plain_text(rest: str) -> Html:
     return h("div", rest, class_="text")
 
 
@@ -110,7 +110,7 @@ class LiveMarkdown:
 
     def draft(self) -> Html:
         """The text as in the last patch, until it is rendered as a whole."""
-        return join(self._last.blocks) if self._last is not None else _plain(self.text)
+        return join(self._last.blocks) if self._last is not None else _plain_text(self.text)
 
     @property
     def _open_text(self) -> str:
@@ -135,7 +135,7 @@ class LiveMarkdown:
             self._offset += sum(len(line) + 1 for line in lines[: found[last][1]])
         shown = [block for block, _ in found[last:]]
         if len(text) > MAX_MARKDOWN:
-            shown.append(_plain(text[MAX_MARKDOWN:][-MAX_LIVE_REST:]))
+            shown.append(_plain_text(text[MAX_MARKDOWN:][-MAX_LIVE_REST:]))
         return [*self._finished, *shown]
 
 

@@ -113,7 +113,7 @@ class WebMiddleware:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self._check_connection(request, self._host(request))
+            self._check_connection(request, self._requested_host(request))
             if (redirect := self._check_login(request)) is not None:
                 return redirect
             return await handler(request)
@@ -138,7 +138,7 @@ class WebMiddleware:
         if not local and not self.is_encrypted(request):
             raise _Rejected(403, text("not_encrypted"))
 
-    def _host(self, request: web.Request) -> str:
+    def _requested_host(self, request: web.Request) -> str:
         """The host that the request names, if it is one of ours."""
         hosts = request_hosts(request.headers.getall("Host", []), request.raw_path)
         settings = self._context.settings

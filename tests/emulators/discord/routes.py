@@ -146,22 +146,22 @@ class Routes:
         return {"user": {"id": person, "username": person}, "roles": roles}
 
     def _channel(self, call: Call) -> object:
-        return self._place(call)
+        return self._channel_of(call)
 
-    def _place(self, call: Call) -> Json:
+    def _channel_of(self, call: Call) -> Json:
         if call.ids[0] not in self._discord.channels:
             raise NO_CHANNEL
         return self._discord.channels[call.ids[0]]
 
     def _found(self, call: Call) -> EmulatedMessage:
-        self._place(call)
+        self._channel_of(call)
         found = self._discord.messages.get((call.ids[0], call.ids[1]))
         if found is None:
             raise NO_MESSAGE
         return found
 
     def _messages(self, call: Call) -> object:
-        self._place(call)
+        self._channel_of(call)
         limit = int(call.query.get("limit", "50"))
         if not 1 <= limit <= 100:
             raise invalid("limit", "int value should be between 1 and 100.")
@@ -187,7 +187,7 @@ class Routes:
         return {name: value for name, value in shown.items() if name != "guild_id"}
 
     def _may_write(self, call: Call) -> None:
-        place = self._place(call)
+        place = self._channel_of(call)
         if place["type"] == FORUM:
             raise ApiError(400, 40058, "Cannot send a message in a forum channel")
         if call.ids[0] in self._discord.unwelcome:
@@ -258,7 +258,7 @@ class Routes:
 
     def _forum_post(self, call: Call) -> object:
         """A thread without a message is possible in text channels, but nothing here opens one."""
-        if self._place(call)["type"] != FORUM:
+        if self._channel_of(call)["type"] != FORUM:
             raise invalid("type", "Only forums are emulated.")
         check_thread(call.fields)
         fields = table(call.fields.get("message"))

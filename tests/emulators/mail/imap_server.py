@@ -75,7 +75,7 @@ class _Session:
     async def run(self) -> None:
         await self._say("* OK ready")
         while True:
-            tag, _, line = (await self._line()).partition(b" ")
+            tag, _, line = (await self._read_line()).partition(b" ")
             name, _, rest = line.partition(b" ")
             command = name.decode().upper()
             if command == "UID":
@@ -108,7 +108,7 @@ class _Session:
                 return
             case "AUTHENTICATE":
                 await self._say("+ ")
-                _, user, password = base64.b64decode(await self._line()).decode().split("\0")
+                _, user, password = base64.b64decode(await self._read_line()).decode().split("\0")
                 await self._log_in(tag, user, password)
                 return
             case "SELECT" | "EXAMINE" if self._box is not None:
@@ -157,7 +157,7 @@ class _Session:
         if not found[2]:
             await self._say("+ go on")
         data = await self._exactly(int(found[1]))
-        await self._line()
+        await self._read_line()
         flags = {one.decode() for one in re.findall(rb"\\\w+", rest)}
         box.append(data, flags)
         await self._announce()
@@ -174,7 +174,7 @@ class _Session:
 
         async with anyio.create_task_group() as group:
             group.start_soon(announce)
-            if (await self._line()).upper() != b"DONE":
+            if (await self._read_line()).upper() != b"DONE":
                 raise ValueError("DONE was expected")
             while self._server.deaf:
                 await self._server.next_change()
@@ -230,7 +230,7 @@ class _Session:
     async def _say(self, *lines: str) -> None:
         await self._stream.send("".join(f"{line}\r\n" for line in lines).encode())
 
-    async def _line(self) -> bytes:
+    async def _read_line(self) -> bytes:
         while b"\r\n" not in self._buffer:
             self._buffer += await self._stream.receive()
         line, _, self._buffer = self._buffer.partition(b"\r\n")

@@ -67,15 +67,15 @@ class _Reader:
         return place
 
     def _fence(self, found: re.Match[str]) -> str:
-        self.styles.append(("fence", _plain(found[1])))
-        return f"\n{_plain(found[1])}\n"
+        self.styles.append(("fence", _unescaped(found[1])))
+        return f"\n{_unescaped(found[1])}\n"
 
     def _code(self, found: re.Match[str]) -> str:
-        self.styles.append(("code", _plain(found[1])))
-        return _plain(found[1])
+        self.styles.append(("code", _unescaped(found[1])))
+        return _unescaped(found[1])
 
     def _angle(self, found: re.Match[str]) -> str:
-        target = _plain(found[1])
+        target = _unescaped(found[1])
         if target[0] in "@#!":
             raise InvalidMrkdwn(f"the text notifies {target}")
         label = self.read(found[2]) if found[2] else target
@@ -88,7 +88,7 @@ class _Reader:
         return inner
 
 
-def _plain(text: str) -> str:
+def _unescaped(text: str) -> str:
     if _BARE.search(text):
         raise InvalidMrkdwn(f"unescaped sign in {text[:50]!r}")
     return unescape(text) if "&" in text else text
@@ -110,7 +110,7 @@ def shown_text(message: EmulatedMessage) -> str:
     ]
     if not sections:
         plain = message.object.get("mrkdwn") is False
-        return _plain(message.text) if plain else read_mrkdwn(message.text).text
+        return _unescaped(message.text) if plain else read_mrkdwn(message.text).text
     return "\n".join(
         str(one["text"]) if one["type"] == "plain_text" else read_mrkdwn(str(one["text"])).text
         for one in sections

@@ -107,7 +107,7 @@ OFFICE = {
 
 
 @pytest.mark.parametrize("kind", OFFICE)
-async def test_office_document_becomes_text(tmp_path: Path, kind: str) -> None:
+async def test_document_becomes_text(tmp_path: Path, kind: str) -> None:
     written = io.BytesIO()
     with zipfile.ZipFile(written, "w") as archive:
         for name, text in OFFICE[kind].items():

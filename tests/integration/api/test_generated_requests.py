@@ -186,7 +186,7 @@ class WatchedMapping:
 def watch(server: ApiServer, read: dict[str, set[str]]) -> None:
     """Record the parameters that the handlers of each path read."""
 
-    def watched(route: Route) -> Route:
+    def with_watched_handler(route: Route) -> Route:
         mine = read.setdefault(f"{route.method} {route.path}", set())
 
         async def handler(request: web.Request) -> web.StreamResponse:
@@ -194,7 +194,7 @@ def watch(server: ApiServer, read: dict[str, set[str]]) -> None:
 
         return msgspec.structs.replace(route, handler=handler)
 
-    server.routes = [watched(route) for route in server.routes]
+    server.routes = [with_watched_handler(route) for route in server.routes]
 
 
 def documented_parameters(api: dict[str, Any]) -> dict[str, set[str]]:

@@ -20,7 +20,7 @@ ORIGIN = "https://chat.example"
 FREE = {"/health", "/v1/health"}
 
 
-def places(harness: ApiHarness) -> list[tuple[str, str]]:
+def routes(harness: ApiHarness) -> list[tuple[str, str]]:
     routes = [(route.method, route.path) for route in harness.server.routes]
     filled = [(method, filled_in(path)) for method, path in routes]
     return filled + [(method, f"/p/default{path}") for method, path in filled]
@@ -39,7 +39,7 @@ async def check_error(response: ApiResponse, status: int, code: str) -> None:
 
 async def test_every_route_requires_a_key(tmp_path: Path) -> None:
     async with api_harness(tmp_path, settings=api_settings(cors_origins=(ORIGIN,))) as harness:
-        for method, path in places(harness):
+        for method, path in routes(harness):
             free = path.removeprefix("/p/default") in FREE
             if not free:
                 for key in (None, "wrong-key-0123456789", KEY[:-1], KEY + "x", ""):

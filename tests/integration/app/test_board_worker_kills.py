@@ -176,7 +176,7 @@ async def run_with_kills(folder: Path, tasks: int, kills: int, seed: int) -> str
 async def no_process_left(home: Path) -> None:
     """Whatever was started with this home has ended, and what that started."""
     with anyio.fail_after(60):
-        while tool_processes(home) or programs(home):
+        while tool_processes(home) or worker_programs(home):
             await pause()
 
 
@@ -185,7 +185,7 @@ def tool_processes(home: Path) -> list[str]:
     return [one.name for one in _processes() if _works_in(one, home / "kanban" / "workspaces")]
 
 
-def programs(home: Path) -> list[str]:
+def worker_programs(home: Path) -> list[str]:
     return [one.name for one in _processes() if _has_home(one, home)]
 
 

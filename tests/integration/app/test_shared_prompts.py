@@ -20,7 +20,7 @@ MEMORY = "The owner was born in Oslo"
 GUEST = "telegram:5"
 
 
-async def nobody(event: Event) -> None:
+async def no_answer(event: Event) -> None:
     """What is said is looked for in the requests."""
 
 

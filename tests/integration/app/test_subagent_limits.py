@@ -95,15 +95,15 @@ async def _silent(event: Event) -> None:
 
 
 def script(command: str) -> Script:
-    def hands(goal: str, role: str) -> Sequence[Reply]:
+    def delegating(goal: str, role: str) -> Sequence[Reply]:
         return [Reply("", [Call("delegate_task", {"goal": goal, "role": role})]), Reply("Told.")]
 
     return Script(
         rules=[
             Rule("look about", [Reply("", [Call("terminal", {"command": command})]), Reply("So.")]),
-            Rule("share it", [*hands("look about", "leaf")]),
-            Rule("hand it on", [*hands("look about", "leaf")]),
-            Rule("hand it down", [*hands("share it", "orchestrator")]),
+            Rule("share it", [*delegating("look about", "leaf")]),
+            Rule("hand it on", [*delegating("look about", "leaf")]),
+            Rule("hand it down", [*delegating("share it", "orchestrator")]),
         ]
     )
 

@@ -168,7 +168,7 @@ class TestComponents:
         assert (await self.send(api, [self.menu(1, "x" * 101)])).wrong == {"label"}
 
 
-class TestPlaces:
+class TestChannelsAndThreads:
     async def test_thread_of_a_message_has_its_id(self, api: Api) -> None:
         """Discord, resources/channel: "The id of the created thread will be the same as the
         id of the source message, and as such a message can only have a single thread created

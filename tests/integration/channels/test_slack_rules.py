@@ -55,7 +55,7 @@ async def sdk() -> AsyncGenerator[Sdk]:
         yield Sdk(server, AsyncWebClient(TOKEN, base_url=f"{server.api_url}/"), clock)
 
 
-def plain(text: str) -> Json:
+def plain_text(text: str) -> Json:
     return {"type": "plain_text", "text": text}
 
 
@@ -64,7 +64,7 @@ def section(**more: object) -> Json:
 
 
 def menu(count: int, label: str = "A", value: str = "v", **more: object) -> Json:
-    options = [{"text": plain(label), "value": value} for _ in range(count)]
+    options = [{"text": plain_text(label), "value": value} for _ in range(count)]
     element: Json = {"type": "static_select", "action_id": "a", "options": options, **more}
     return {"type": "actions", "elements": [element]}
 
@@ -78,15 +78,17 @@ class TestBlocks:
     async def test_fields_of_a_section_are_limited(self, sdk: Sdk) -> None:
         """Slack, "Section block": "Maximum number of items is 10. Maximum length for the text
         in each item is 2000 characters." """
-        await sdk.post(section(fields=[plain("x")] * 10))
-        assert "fields" in await sdk.wrong(section(fields=[plain("x")] * 11))
-        assert "2001" in await sdk.wrong(section(fields=[plain("x" * 2001)]))
+        await sdk.post(section(fields=[plain_text("x")] * 10))
+        assert "fields" in await sdk.wrong(section(fields=[plain_text("x")] * 11))
+        assert "2001" in await sdk.wrong(section(fields=[plain_text("x" * 2001)]))
 
     async def test_elements_of_a_context_are_limited(self, sdk: Sdk) -> None:
         """Slack, "Context block": "An array of image elements and text objects. Maximum number
         of items is 10." """
-        await sdk.post({"type": "context", "elements": [plain("x")] * 10})
-        assert "elements" in await sdk.wrong({"type": "context", "elements": [plain("x")] * 11})
+        await sdk.post({"type": "context", "elements": [plain_text("x")] * 10})
+        assert "elements" in await sdk.wrong(
+            {"type": "context", "elements": [plain_text("x")] * 11}
+        )
 
     async def test_image_needs_a_short_text(self, sdk: Sdk) -> None:
         """Slack, "Image block": "A plain-text summary of the image. This should not contain any
@@ -115,8 +117,8 @@ class TestBlocks:
     async def test_placeholder_of_a_menu_is_limited(self, sdk: Sdk) -> None:
         """Slack, "Select menu element": "Maximum length for the text in this field is 150
         characters." """
-        await sdk.post(menu(1, placeholder=plain("x" * 150)))
-        assert "151" in await sdk.wrong(menu(1, placeholder=plain("x" * 151)))
+        await sdk.post(menu(1, placeholder=plain_text("x" * 150)))
+        assert "151" in await sdk.wrong(menu(1, placeholder=plain_text("x" * 151)))
 
     async def test_overflow_menu_has_up_to_five_options(self, sdk: Sdk) -> None:
         """Slack, "Overflow menu element": "Maximum number of options is 5, minimum is 1." """
@@ -126,17 +128,17 @@ class TestBlocks:
     async def test_element_beside_a_section_is_checked(self, sdk: Sdk) -> None:
         """Slack, "Button element": "A URL to load in the user's browser when the button is
         clicked. Maximum length is 3000 characters." """
-        button: Json = {"type": "button", "text": plain("x"), "action_id": "a"}
-        await sdk.post(section(text=plain("x"), accessory={**button, "url": "x" * 3000}))
+        button: Json = {"type": "button", "text": plain_text("x"), "action_id": "a"}
+        await sdk.post(section(text=plain_text("x"), accessory={**button, "url": "x" * 3000}))
         long = {**button, "url": "x" * 3001}
-        assert "url" in await sdk.wrong(section(text=plain("x"), accessory=long))
+        assert "url" in await sdk.wrong(section(text=plain_text("x"), accessory=long))
 
     async def test_all_blocks_together_are_limited(self, sdk: Sdk) -> None:
         """Slack, "chat.postMessage": "msg_blocks_too_long: Blocks submitted with this message
         are too long." How long they may be is observed behaviour, not documented."""
         with pytest.raises(SlackApiError, match="msg_blocks_too_long"):
-            await sdk.post(*[section(text=plain("x" * 3000))] * 5)
-        await sdk.post(*[section(text=plain("x" * 3000))] * 4)
+            await sdk.post(*[section(text=plain_text("x" * 3000))] * 5)
+        await sdk.post(*[section(text=plain_text("x" * 3000))] * 4)
 
 
 class TestMessages:
@@ -238,7 +240,7 @@ class TestResponses:
 
         slack.on_envelope = keep
         slack.command(sdk.direct, "hermes", ANN)
-        button = {"type": "button", "text": plain("A"), "action_id": "a", "value": "v"}
+        button = {"type": "button", "text": plain_text("A"), "action_id": "a", "value": "v"}
         message = await sdk.post({"type": "actions", "elements": [button]})
         slack.press(sdk.direct, message["ts"], "v", ANN)
         assert len({str(one["response_url"]) for one in sent}) == 2

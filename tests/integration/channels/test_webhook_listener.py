@@ -82,14 +82,16 @@ async def test_chunked_body(tmp_path: Path) -> None:
         for size, status in ((1000, 202), (MEGABYTE, 202), (MEGABYTE + 1, 413)):
             body = body_of(size)
 
-            async def pieces(body: bytes = body):
+            async def body_parts(body: bytes = body):
                 for start in range(0, len(body), 40_000):
                     yield body[start : start + 40_000]
 
             headers = signed_headers(body, harness.clock.now(), f"d-{size}")
             url = f"{harness.url}/webhooks/a"
             try:
-                async with harness.session.post(url, data=pieces(), headers=headers) as response:
+                async with harness.session.post(
+                    url, data=body_parts(), headers=headers
+                ) as response:
                     assert response.status == status
             except aiohttp.ClientError:
                 # The server may close the connection of a sender that does not stop.

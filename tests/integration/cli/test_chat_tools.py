@@ -97,7 +97,7 @@ def test_command_keeps_its_folder_and_sees_no_secrets(
     assert key == ""
 
 
-def test_transcript_can_be_shown_afterwards(
+def test_transcript_can_be_shown_later(
     job: tuple[HermesCli, FakeModelProcess, list[dict]],
 ) -> None:
     hermes, _, _ = job

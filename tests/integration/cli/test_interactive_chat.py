@@ -49,10 +49,10 @@ def say(child: pexpect.spawn, line: str, prompt: str = PROMPT) -> str:
     child.sendline(line)
     child.expect_exact("\r\n")
     child.expect_exact(prompt)
-    return plain(child.before)
+    return without_escapes(child.before)
 
 
-def plain(text: str) -> str:
+def without_escapes(text: str) -> str:
     """The text without colours and erased hints."""
     lines = re.sub(r"\x1b\[[0-9;?]*[a-zJl]", "", text).replace("\r\n", "\n").split("\n")
     return "\n".join(re.split(r"\x1b\[K", line)[-1].strip("\r") for line in lines).strip()
@@ -67,7 +67,7 @@ def quit_chat(child: pexpect.spawn) -> int | None:
 def test_chat_from_greeting_to_exit(hermes: HermesCli, model: FakeModelProcess) -> None:
     with hermes.terminal() as child:
         child.expect_exact(PROMPT)
-        greeting = plain(child.before)
+        greeting = without_escapes(child.before)
         assert greeting.splitlines()[0] == f"hermes · openai/mock · {hermes.work}"
         assert "/help" in greeting
         assert say(child, "hello INTERACTIVE") == "Plain answer."
@@ -164,7 +164,7 @@ def test_long_output_and_todo_list_can_be_seen_again(hermes: HermesCli) -> None:
         assert quit_chat(child) == 0
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
-        assert "Todo · 1 of 2 done · next: rest" in plain(child.before)
+        assert "Todo · 1 of 2 done · next: rest" in without_escapes(child.before)
         assert "Todo" not in say(child, "/new")
         assert "Todo" not in say(child, "hello")
         assert say(child, "/resume count").endswith("Todo · 1 of 2 done · next: rest")
@@ -191,7 +191,7 @@ def test_commands_about_the_workspace(hermes: HermesCli, model: FakeModelProcess
     assert "I wrote it." in (hermes.work / "kept.md").read_text()
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
-        recap = plain(child.before)
+        recap = without_escapes(child.before)
     assert "/init the tests" in recap
     assert "Write an AGENTS.md" not in recap
 
@@ -218,7 +218,7 @@ def test_resumed_session_shows_a_recap(hermes: HermesCli) -> None:
     hermes("-z", "hello before")
     with hermes.terminal("-c") as child:
         child.expect_exact(PROMPT)
-        assert plain(child.before).splitlines()[2:] == [
+        assert without_escapes(child.before).splitlines()[2:] == [
             "you: hello before",
             "hermes: Plain answer.",
         ]

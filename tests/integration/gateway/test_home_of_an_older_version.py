@@ -82,7 +82,7 @@ def tools_of(call: ModelCall) -> set[str]:
     return {tool["function"]["name"] for tool in json.loads(call.body).get("tools", [])}
 
 
-def replies(server: PlatformServer, chat: str) -> str:
+def posted_text(server: PlatformServer, chat: str) -> str:
     return "\n".join(post.text for post in server.platform.posts_in(ACCOUNT, chat))
 
 
@@ -111,17 +111,17 @@ async def test_work_of_a_killed_process_continues_with_the_same_roles(tmp_path: 
             async with gateway_instance(spec) as gateway, anyio.create_task_group() as group:
                 group.start_soon(gateway.watch)
                 await gateway.wait_ready()
-                await server.until(lambda: "re: o-1 hello" in replies(server, "c2"))
-                await server.until(lambda: "g-2 hello" in replies(server, "bob"))
+                await server.until(lambda: "re: o-1 hello" in posted_text(server, "c2"))
+                await server.until(lambda: "g-2 hello" in posted_text(server, "bob"))
                 server.say(ACCOUNT, "c1", "ann", "/approve")
-                await server.until(lambda: "re: q-1" in replies(server, "c1"))
+                await server.until(lambda: "re: q-1" in posted_text(server, "c1"))
                 assert await run_state(port) == "failed"
                 gateway.kill()
-        assert not replies(server, "other")
+        assert not posted_text(server, "other")
     guest = [call for call in calls if "g-2 hello" in call.question]
     owner = [call for call in calls if call.question.startswith("q-1")]
     assert guest
     assert owner
     assert all("terminal" not in tools_of(call) for call in guest)
     assert all("terminal" in tools_of(call) for call in owner)
-    assert '"output":"q-1' in replies(server, "c1")
+    assert '"output":"q-1' in posted_text(server, "c1")

@@ -82,12 +82,12 @@ class EventCollector:
     def __init__(self, on_first_text: Callable[[], object] = lambda: None) -> None:
         self.events: list[Event] = []
         self._on_first_text = on_first_text
-        self._heard = False
+        self._has_text = False
 
     def __call__(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, TextDelta) and not self._heard:
-            self._heard = True
+        if isinstance(event, TextDelta) and not self._has_text:
+            self._has_text = True
             self._on_first_text()
 
     @property

@@ -312,7 +312,7 @@ class NoQuestions:
         raise AssertionError(text)
 
 
-class Thinking(NoQuestions):
+class SlowApprovals(NoQuestions):
     """Allows a number of requests, then never answers."""
 
     def __init__(self, allows: int) -> None:
@@ -337,7 +337,7 @@ async def test_cancel_while_waiting_for_an_approval(allowed: int, expected: str)
             await context.request_approval(wish)
         return "done"
 
-    recorder, counsel = EventRecorder(), Thinking(allowed)
+    recorder, counsel = EventRecorder(), SlowApprovals(allowed)
     model = ScriptedModel([assistant_message(tool_call("act"))])
     plan = structs.replace(
         make_plan(model, FakeTool("act", act, effect=Effect.OUTSIDE)), approvals=lambda: counsel

@@ -53,7 +53,7 @@ class FakeRuntime:
         """There is nothing to close."""
 
 
-def replies(text: str) -> Body:
+def replying(text: str) -> Body:
     async def body(runtime_request: RuntimeRequest, tell: EmitRuntimeEvent) -> TurnEnd:
         await tell(TextDelta(text))
         await tell(MessageAdded(assistant_message(text, usage=Usage(3, 2))))
@@ -68,7 +68,7 @@ def plan_for(runtime: FakeRuntime, history: Sequence[Message] = (), **more: obje
 
 async def test_runtime_gets_the_question_and_its_events_are_emitted() -> None:
     past = History([user_message("before"), assistant_message("yes")])
-    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replying("Good.")), EventRecorder()
     assert (
         await run_turn(
             plan_for(runtime, past), [user_message("one"), user_message("two")], recorder
@@ -97,7 +97,7 @@ async def test_resumed_turn_keeps_its_untrusted_mark() -> None:
         ([user_message("go"), note], [], False),
         ([strange, assistant_message("done")], [user_message("something else")], False),
     ):
-        runtime = FakeRuntime(replies("Good."))
+        runtime = FakeRuntime(replying("Good."))
         await run_turn(plan_for(runtime, past), question, EventRecorder())
         assert [runtime_request.foreign for runtime_request in runtime.errands] == [is_foreign]
 
@@ -112,7 +112,7 @@ async def test_tools_see_untrusted_content_of_the_runtime_immediately() -> None:
         came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
         runtime_request.mark_untrusted()
         came.append(text_of(await runtime_request.run_tool(tool_call("act"))))
-        return await replies("Good.")(runtime_request, tell)
+        return await replying("Good.")(runtime_request, tell)
 
     tools = {"act": FakeTool("act", act)}
     await run_turn(plan_for(FakeRuntime(works), tools=tools), [user_message("go")], EventRecorder())
@@ -129,7 +129,7 @@ async def test_steered_turn_keeps_its_untrusted_mark() -> None:
         await tell(MessageAdded(assistant_message("Found.")))
         return late
 
-    runtime = FakeRuntime(finds, replies("Good."))
+    runtime = FakeRuntime(finds, replying("Good."))
     await run_turn(plan_for(runtime), [user_message("go")], EventRecorder())
     assert [runtime_request.foreign for runtime_request in runtime.errands] == [False, True]
 
@@ -142,7 +142,7 @@ async def test_tools_of_the_runtime_are_reported_in_order() -> None:
         await tell(ToolStarted(wish, Effect.OUTSIDE))
         await tell(ToolProgress("c1", "half"))
         await tell(MessageAdded(tool_result("c1")))
-        return await replies("Good.")(runtime_request, tell)
+        return await replying("Good.")(runtime_request, tell)
 
     recorder = EventRecorder()
     await run_turn(plan_for(FakeRuntime(works)), [user_message("go")], recorder)
@@ -157,7 +157,7 @@ async def test_late_steering_starts_another_request() -> None:
     async def steer() -> Sequence[User]:
         return meanwhile.pop(0)
 
-    runtime, recorder = FakeRuntime(replies("Slow."), replies("Fast.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replying("Slow."), replying("Fast.")), EventRecorder()
     assert (
         await run_turn(plan_for(runtime, steer=steer), [user_message("go")], recorder)
         is Outcome.DONE
@@ -234,7 +234,7 @@ async def test_cancelling_stops_the_runtime_and_keeps_its_last_event() -> None:
 
 
 async def test_cancel_before_the_request_starts_nothing() -> None:
-    runtime, recorder = FakeRuntime(replies("Good.")), EventRecorder()
+    runtime, recorder = FakeRuntime(replying("Good.")), EventRecorder()
     with anyio.CancelScope() as scope:
         scope.cancel()
         await run_turn(plan_for(runtime), [user_message("go")], recorder)
@@ -250,7 +250,7 @@ async def test_run_that_lost_its_session_is_ignored() -> None:
         if isinstance(event, TextDelta):
             raise LeaseLost("Somebody else has it.")
 
-    outcome = await run_turn(plan_for(FakeRuntime(replies("Stale."))), [user_message("go")], emit)
+    outcome = await run_turn(plan_for(FakeRuntime(replying("Stale."))), [user_message("go")], emit)
     assert outcome is Outcome.FAILED
     assert not any(
         isinstance(one, MessageAdded) and text_of(one.message) == "Stale." for one in events

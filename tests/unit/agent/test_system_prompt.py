@@ -26,7 +26,7 @@ FACTS = PromptFacts(
 )
 
 
-def facts(**changes: object) -> PromptFacts:
+def changed_facts(**changes: object) -> PromptFacts:
     return replace(FACTS, **changes)
 
 
@@ -40,14 +40,14 @@ def test_prompt_names_machine_folder_and_date() -> None:
 
 
 def test_soul_replaces_the_identity() -> None:
-    prompt = build_prompt(facts(soul="\nYou are a cat.\n"))
+    prompt = build_prompt(changed_facts(soul="\nYou are a cat.\n"))
     assert prompt.startswith("You are a cat.\n\n")
     assert prompt_text("identity") not in prompt
     assert prompt_text("work") in prompt
 
 
 def test_another_day_changes_only_the_end() -> None:
-    one, other = build_prompt(FACTS), build_prompt(facts(today=date(2026, 2, 1)))
+    one, other = build_prompt(FACTS), build_prompt(changed_facts(today=date(2026, 2, 1)))
     pairs = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
     same = "".join(left for left, _ in pairs)
     assert len(same) > 0.9 * len(one)
@@ -55,7 +55,7 @@ def test_another_day_changes_only_the_end() -> None:
 
 
 def test_extra_instructions_precede_the_date() -> None:
-    prompt = build_prompt(facts(extra="Speak Latin.", profile="work"))
+    prompt = build_prompt(changed_facts(extra="Speak Latin.", profile="work"))
     assert prompt.index("Speak Latin.") < prompt.index("Conversation started")
     assert "Your profile: work" in prompt
 
@@ -66,7 +66,7 @@ def test_prompt_is_short() -> None:
 
 
 def test_skills_come_early_and_memory_late() -> None:
-    prompt_facts = facts(
+    prompt_facts = changed_facts(
         extra="Speak Latin.",
         skills=f"{SKILLS_HEADING}\n\nOpen them.",
         project=f"{PROJECT_HEADING}\n\nUse tabs.",

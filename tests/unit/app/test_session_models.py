@@ -86,7 +86,7 @@ async def test_command_lists_the_installed_embedded_model(tmp_path: Path) -> Non
         assert f"{LOCAL} --provider embedded" in await offers.offers()
 
 
-def nobody() -> AbstractContextManager[AgentClient]:
+def no_answer() -> AbstractContextManager[AgentClient]:
     raise AssertionError("a list needs nobody to talk to")
 
 
@@ -95,5 +95,5 @@ def test_screen_lists_the_installed_embedded_model(tmp_path: Path) -> None:
     env = Env({"HERMES_HOME": str(tmp_path), "HOME": str(tmp_path)})
     (tmp_path / "config.yaml").write_text(OTHER)
     context = CliContext(env, None, (io.StringIO(), io.StringIO(), io.StringIO()))
-    found = TerminalClient(nobody, context).models()
+    found = TerminalClient(no_answer, context).models()
     assert ("embedded", LOCAL) in [(one.provider, one.model) for one in found]

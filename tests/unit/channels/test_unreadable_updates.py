@@ -36,7 +36,7 @@ def updates(path: Path) -> UnreadableUpdates:
     return UnreadableUpdates("telegram", path, FakeClock())
 
 
-def kept(path: Path) -> list[str]:
+def kept_updates(path: Path) -> list[str]:
     return [msgspec.json.decode(line)["update"] for line in path.read_bytes().splitlines()]
 
 
@@ -45,7 +45,7 @@ def test_same_update_is_kept_and_logged_once(
 ) -> None:
     for _ in range(3):
         assert updates.decode(b'{"id": "x"}', Item) is None
-    assert kept(path) == ['{"id": "x"}']
+    assert kept_updates(path) == ['{"id": "x"}']
     assert len(caplog.records) == 1
 
 
@@ -57,13 +57,13 @@ def test_file_can_be_read_by_its_owner_only(updates: UnreadableUpdates, path: Pa
 def test_others_in_the_list_are_read(updates: UnreadableUpdates, path: Path) -> None:
     items = [Raw(b'{"id": 1}'), Raw(b'{"id": []}'), Raw(b'{"id": 3}')]
     assert updates.decode_each(items, Item) == [Item(1), Item(3)]
-    assert kept(path) == ['{"id": []}']
+    assert kept_updates(path) == ['{"id": []}']
 
 
 def test_rest_of_an_answer_is_read(updates: UnreadableUpdates, path: Path) -> None:
     data = b'{"found": [{"id": 1}, {"id": null}], "names": ["a"]}'
     assert updates.decode_rest(data, Page, Item) == Page((Item(1),), ("a",))
-    assert kept(path) == ['{"id":null}']
+    assert kept_updates(path) == ['{"id":null}']
 
 
 def test_answer_of_another_kind_is_an_error(updates: UnreadableUpdates) -> None:
@@ -111,13 +111,13 @@ def test_error_that_the_content_can_cause_is_skipped(
 ) -> None:
     with updates.skipping("update"):
         raise error
-    assert kept(path) == ["update"]
+    assert kept_updates(path) == ["update"]
 
 
 def test_update_with_half_of_a_character_is_kept(updates: UnreadableUpdates, path: Path) -> None:
     with updates.skipping({"text": "a \ud800"}):
         raise ValueError
-    (text,) = kept(path)
+    (text,) = kept_updates(path)
     assert "a " in text
 
 
@@ -125,7 +125,7 @@ def test_large_file_begins_anew(updates: UnreadableUpdates, path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b"x" * (MAX_FILE + 1))
     updates.add("new", ValueError("no"))
-    assert kept(path) == ["new"]
+    assert kept_updates(path) == ["new"]
     assert path.with_suffix(".old").exists()
 
 

@@ -64,7 +64,7 @@ def printer() -> MarkdownPrinter:
     return MarkdownPrinter(NarrowStyle(Terminal(), {"TERM": "xterm"}))
 
 
-def plain(text: str) -> str:
+def without_escapes(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
@@ -73,7 +73,7 @@ def test_answer_looks_the_same_however_it_arrives(size: int) -> None:
     markdown = printer()
     pieces = [SOURCE[place : place + size] for place in range(0, len(SOURCE), size)]
     shown = "".join(map(markdown.feed, pieces)) + markdown.flush()
-    assert plain(shown) == SHOWN
+    assert without_escapes(shown) == SHOWN
     assert "\x1b[1mbold\x1b[0m" in shown
     assert "\x1b[36mcode\x1b[0m" in shown
 
@@ -82,7 +82,7 @@ def test_code_is_shown_line_by_line_and_text_when_it_is_complete() -> None:
     markdown = printer()
     assert markdown.feed("Some te") == ""
     assert markdown.pending == "Some te"
-    assert plain(markdown.feed("xt.\n\nNext")) == "Some text.\n"
-    assert plain(markdown.feed("\n```\na\nb")) == "\nNext\n  │ a\n"
-    assert plain(markdown.flush()) == "  │ b\n"
+    assert without_escapes(markdown.feed("xt.\n\nNext")) == "Some text.\n"
+    assert without_escapes(markdown.feed("\n```\na\nb")) == "\nNext\n  │ a\n"
+    assert without_escapes(markdown.flush()) == "  │ b\n"
     assert markdown.flush() == ""

@@ -161,7 +161,7 @@ def test_images_in_old_results_are_removed() -> None:
 
 
 @st.composite
-def talks(draw: st.DrawFn) -> list[Message]:
+def histories(draw: st.DrawFn) -> list[Message]:
     """As the loop writes it, up to the last whole step; sometimes with a crash in between."""
     messages: list[Message] = []
     for turn in range(draw(st.integers(0, 6))):
@@ -215,7 +215,7 @@ def check_compressed(history: list[Message], budget: int, head: int, more: list[
         check_request(valid_history([*seen, user_message("and now?")]))
 
 
-def _later(messages: list[Message]) -> list[Message]:
+def _with_new_ids(messages: list[Message]) -> list[Message]:
     renamed: list[Message] = []
     for one in messages:
         match one:
@@ -236,12 +236,12 @@ BUDGETS = (1, 20, 200, 2_000, 20_000)
 
 
 @pytest.mark.slow
-@given(talks(), st.sampled_from(BUDGETS), st.integers(0, 4), talks())
+@given(histories(), st.sampled_from(BUDGETS), st.integers(0, 4), histories())
 @at_most(150)
 def test_random_histories_give_valid_requests(
     messages: list[Message], budget: int, head: int, more: list[Message]
 ) -> None:
-    check_compressed(messages, budget, head, _later(more))
+    check_compressed(messages, budget, head, _with_new_ids(more))
 
 
 def random_talk(chance: Random) -> list[Message]:
@@ -265,7 +265,7 @@ def random_talk(chance: Random) -> list[Message]:
 def check_many(count: int) -> None:
     chance = Random(count)  # noqa: S311 - the same histories every time
     for _ in range(count):
-        messages, more = random_talk(chance), _later(random_talk(chance))
+        messages, more = random_talk(chance), _with_new_ids(random_talk(chance))
         check_compressed(messages, chance.choice(BUDGETS), chance.randrange(5), more)
 
 

@@ -65,7 +65,7 @@ def parsed(text: str) -> dict[str, str]:
         ("", {}),
     ],
 )
-def test_forms(text: str, expected: dict[str, str]):
+def test_supported_forms_of_a_line(text: str, expected: dict[str, str]):
     assert parsed(text) == expected
 
 

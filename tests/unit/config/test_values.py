@@ -24,7 +24,7 @@ paths = st.tuples(keys, st.lists(st.one_of(keys, st.integers(0, 99)), max_size=4
         ("a[0][1]", ("a", 0, 1)),
     ],
 )
-def test_forms(text, path):
+def test_supported_forms_of_a_value(text, path):
     assert parse_path(text) == path
 
 

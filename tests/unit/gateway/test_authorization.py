@@ -365,5 +365,5 @@ def test_principals_are_distinct_per_platform() -> None:
     ann = sender_of(SessionSource(platform="telegram", user_id=ME, chat_id=CHAT))
     assert principal_of("telegram", ann, Role.OWNER) == "owner"
     assert principal_of("telegram", ann, Role.MEMBER) == f"telegram:{ME}"
-    nobody = sender_of(SessionSource(platform="telegram", chat_id=CHAT, chat_type="group"))
-    assert principal_of("telegram", nobody, Role.GUEST) == f"telegram:{CHAT}"
+    unnamed = sender_of(SessionSource(platform="telegram", chat_id=CHAT, chat_type="group"))
+    assert principal_of("telegram", unnamed, Role.GUEST) == f"telegram:{CHAT}"

@@ -169,7 +169,7 @@ class Profile:
 
 
 @asynccontextmanager
-async def serving(*profiles: Profile) -> AsyncGenerator[None]:
+async def running_workers(*profiles: Profile) -> AsyncGenerator[None]:
     async with anyio.create_task_group() as group:
         for one in profiles:
             group.start_soon(one.worker.run)
@@ -213,7 +213,7 @@ async def test_idle_board_is_not_served_again_and_again(
     await ada.add()
     waits = NewTask(title="for a person", assignee="@bob")
     await ada.service.write(None, lambda rows: create_task(rows, waits, ada.service.now()))
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(10)
         passes = ada.notifier.passes
         # The passes that its own changes caused are over.
@@ -228,7 +228,7 @@ async def test_two_boards_with_equal_run_numbers(profile: MakeProfile, clock: Fa
     ada = profile("ada")
     ada.service.boards.create(BoardInfo(slug="other"))
     first, second = await ada.add(), await ada.add("other")
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         assert {one.run for one in ada.started} == {1}
         now = ada.service.now()
@@ -245,7 +245,7 @@ async def test_profiles_of_a_process_do_not_end_the_runs_of_each_other(
 ) -> None:
     ada, eve = profile("ada"), profile("eve")
     tasks = [await ada.add(), await eve.add()]
-    async with serving(ada, eve):
+    async with running_workers(ada, eve):
         for _ in range(4):
             await clock.advance(61)
         for task in tasks:
@@ -261,7 +261,7 @@ async def test_claim_by_hand_is_kept(profile: MakeProfile, clock: FakeClock) -> 
     now = ada.service.now()
     terms = ClaimTerms(lock=ada.service.lock, expires=now + 900, profile="ada")
     await ada.service.write(None, lambda rows: claim_task(rows, task, terms, now))
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(61)
         await clock.advance(61)
         assert (await ada.task(task)).status is TaskStatus.RUNNING
@@ -273,7 +273,7 @@ async def test_worker_that_raises_counts_as_a_failure(
     ada = profile("ada")
     ada.error = ExceptionGroup("several", [ValueError("a defect")])
     task = await ada.add()
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         await clock.advance(200)
         assert await ada.outcomes(task) == ["crashed", "crashed"]
@@ -287,7 +287,7 @@ async def test_worker_of_an_archived_task_is_stopped_at_once(
 ) -> None:
     ada = profile("ada")
     task = await ada.add()
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         now = ada.service.now()
         await ada.service.write(None, lambda rows: archive_task(rows, task, now))
@@ -302,7 +302,7 @@ async def test_worker_of_a_task_that_a_person_settled_is_stopped(
 ) -> None:
     ada = profile("ada")
     task = await ada.add()
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         await ada.service.write(None, lambda rows: end(rows, task, None))
         await clock.advance(0)
@@ -314,7 +314,7 @@ async def test_worker_that_settled_its_task_ends_by_itself(
 ) -> None:
     ada = profile("ada")
     tasks = [await ada.add(), await ada.add()]
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         runs = {one.task: one.run for one in ada.started}
         for task, end in zip(tasks, (complete, block), strict=True):
@@ -328,7 +328,7 @@ async def test_worker_that_settled_its_task_ends_by_itself(
 async def test_all_waiters_for_workers_are_woken(profile: MakeProfile, clock: FakeClock) -> None:
     ada = profile("ada")
     task = await ada.add()
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         with anyio.fail_after(TIMEOUT):
             async with anyio.create_task_group() as group:
@@ -344,7 +344,7 @@ async def test_reclaimed_task_starts_again_when_its_worker_has_ended(
 ) -> None:
     ada = profile("ada")
     task = await ada.add()
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         now = ada.service.now()
         await ada.service.write(None, lambda rows: reclaim_task(rows, task, "again", now))
@@ -359,7 +359,7 @@ async def test_task_waits_for_its_last_worker_of_another_profile(
 ) -> None:
     ada, eve = profile("ada"), profile("eve")
     task = await ada.add()
-    async with serving(ada, eve):
+    async with running_workers(ada, eve):
         await clock.advance(1)
         ada.may_end = anyio.Event()
 
@@ -394,7 +394,7 @@ async def test_at_most_eight_tasks_run_at_the_same_time(
 ) -> None:
     ada = profile("ada")
     tasks = [await ada.add() for _ in range(10)]
-    async with serving(ada):
+    async with running_workers(ada):
         await clock.advance(1)
         assert len(ada.started) == 8
         now = ada.service.now()

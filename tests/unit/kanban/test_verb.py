@@ -209,13 +209,13 @@ async def test_person_answers_a_blocked_task_and_a_task_of_their_own(service: Bo
 
 
 async def test_diagnostics_list_stuck_tasks(service: BoardService) -> None:
-    nobody = await create(service, "nobody")
+    unassigned = await create(service, "nobody")
     gone = await create(service, "gone", assignee="ada")
     await service.write(None, lambda rows: rows.change_task(gone, TaskChange(assignee="ghost")))
     await create(service, "fine", assignee="ada")
     found = await data_of(service, "diagnostics")
     kinds = {one["task_id"]: one["kind"] for one in found}
-    assert kinds == {gone: "unknown_profile", nobody: "no_assignee"}
+    assert kinds == {gone: "unknown_profile", unassigned: "no_assignee"}
     (worst,) = await data_of(service, "diagnostics", severity="error")
     assert worst["task_id"] == gone
 

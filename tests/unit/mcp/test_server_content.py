@@ -90,18 +90,26 @@ def test_unreadable_tool_does_not_affect_others() -> None:
 
 
 def test_changed_tool_has_another_seal() -> None:
-    def seal(one: types.Tool) -> str:
+    def tool_seal(one: types.Tool) -> str:
         return listed_specs(SERVER, [one])["t"][0]
 
-    same = seal(tool("t", "Reads."))
+    same = tool_seal(tool("t", "Reads."))
     other = {"type": "object", "properties": {"path": {"type": "string"}}}
     hint = types.ToolAnnotations(read_only_hint=True)
     reads = types.Tool(
         name="t", description="Reads.", input_schema={"type": "object"}, annotations=hint
     )
-    assert seal(tool("t", "Reads.")) == same
+    assert tool_seal(tool("t", "Reads.")) == same
     assert (
-        len({same, seal(tool("t", "Sends.")), seal(tool("t", "Reads.", other)), seal(reads)}) == 4
+        len(
+            {
+                same,
+                tool_seal(tool("t", "Sends.")),
+                tool_seal(tool("t", "Reads.", other)),
+                tool_seal(reads),
+            }
+        )
+        == 4
     )
     assert listed_specs(SERVER, [reads])["t"][1].effect is Effect.READ
 

@@ -59,7 +59,7 @@ class ScriptedServer:
 
 
 @asynccontextmanager
-async def serving(
+async def running_server(
     *answers: bytes | None, idle: float = TIMEOUT
 ) -> AsyncGenerator[tuple[ScriptedServer, "Caller"]]:
     script = ScriptedServer(*answers)
@@ -97,7 +97,7 @@ async def read(response: HttpResponse) -> bytes:
 
 async def test_connection_is_reused_after_a_complete_response():
     chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
-    async with serving(OK, chunked, OK) as (server, caller):
+    async with running_server(OK, chunked, OK) as (server, caller):
         assert [await caller.text() for _ in range(3)] == ["ok"] * 3
     assert server.connections == 1
 
@@ -110,13 +110,16 @@ async def test_connection_is_reused_after_a_complete_response():
     ],
 )
 async def test_connection_is_closed_if_the_server_wants_that(answer: bytes):
-    async with serving(answer, OK) as (server, caller):
+    async with running_server(answer, OK) as (server, caller):
         assert [await caller.text(), await caller.text()] == ["ok", "ok"]
     assert server.connections == 2
 
 
 async def test_connection_of_an_unread_response_is_closed():
-    async with serving(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok") as (server, caller):
+    async with running_server(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok") as (
+        server,
+        caller,
+    ):
         response = await caller.get()
         assert await response.readany() == b"ok"
         caller.client.release(response)
@@ -126,7 +129,7 @@ async def test_connection_of_an_unread_response_is_closed():
 async def test_connection_of_an_unread_large_response_that_is_complete_answers_again():
     size = 256 * 1024 + 1  # one byte more than may wait for its reader
     large = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + bytes(size)
-    async with serving(large, OK, OK) as (_, caller):
+    async with running_server(large, OK, OK) as (_, caller):
         response = await caller.get()
         while not response.complete:
             await pause()
@@ -135,7 +138,7 @@ async def test_connection_of_an_unread_large_response_that_is_complete_answers_a
 
 
 async def test_cancelled_request_closes_its_connection():
-    async with serving(b"") as (server, caller), anyio.create_task_group() as group:
+    async with running_server(b"") as (server, caller), anyio.create_task_group() as group:
         group.start_soon(caller.get)
         while not server.heads:
             await pause()
@@ -145,14 +148,14 @@ async def test_cancelled_request_closes_its_connection():
 
 @pytest.mark.parametrize("more", [b"HTTP/1.1 200 OK\r\n", b"more"])
 async def test_data_after_a_complete_response_only_closes_the_connection(more: bytes):
-    async with serving(OK + more, OK) as (server, caller):
+    async with running_server(OK + more, OK) as (server, caller):
         assert await caller.text() == "ok"
         assert await caller.text() == "ok"
     assert server.connections == 2
 
 
 async def test_interim_responses_are_skipped():
-    async with serving(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK) as (_, caller):
+    async with running_server(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + OK) as (_, caller):
         response = await caller.get()
         assert (response.status, response.headers) == (200, {"content-length": "2"})
         assert await read(response) == b"ok"
@@ -191,13 +194,13 @@ async def test_truncated_body_raises_after_the_received_data():
     "answer", [b"SSH-2.0-OpenSSH_9.9\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000]
 )
 async def test_invalid_or_endless_head_is_an_error(answer: bytes):
-    async with serving(answer) as (_, caller):
+    async with running_server(answer) as (_, caller):
         with pytest.raises(InvalidResponse, match="invalid HTTP"):
             await caller.get()
 
 
 async def test_missing_response_times_out():
-    async with serving(b"", idle=0.01) as (server, caller):
+    async with running_server(b"", idle=0.01) as (server, caller):
         with pytest.raises(IdleTimeout):
             await caller.get()
         await server.closed.wait()
@@ -225,7 +228,7 @@ def compressed(body: bytes, encoding: bytes = b"gzip") -> bytes:
 
 
 async def test_compressed_body_is_decompressed_in_bounded_pieces():
-    async with serving(compressed(gzip.compress(b" " * 3_000_000))) as (_, caller):
+    async with running_server(compressed(gzip.compress(b" " * 3_000_000))) as (_, caller):
         response = await caller.get()
         piece = await response.readany()
         assert 0 < len(piece) <= 1024 * 1024
@@ -233,12 +236,12 @@ async def test_compressed_body_is_decompressed_in_bounded_pieces():
 
 
 async def test_name_of_the_compression_may_be_in_capitals():
-    async with serving(compressed(gzip.compress(b"ok"), b"GZIP")) as (_, caller):
+    async with running_server(compressed(gzip.compress(b"ok"), b"GZIP")) as (_, caller):
         assert await caller.text() == "ok"
 
 
 async def test_truncated_compressed_body_raises_after_the_received_data():
-    async with serving(compressed(gzip.compress(b"ok")[:-4])) as (_, caller):
+    async with running_server(compressed(gzip.compress(b"ok")[:-4])) as (_, caller):
         response = await caller.get()
         assert await response.readany() == b"ok"
         with pytest.raises(InvalidResponse, match="cut short"):
@@ -246,12 +249,15 @@ async def test_truncated_compressed_body_raises_after_the_received_data():
 
 
 async def test_compressed_body_may_be_empty():
-    async with serving(compressed(b"")) as (_, caller):
+    async with running_server(compressed(b"")) as (_, caller):
         assert await caller.text() == ""
 
 
 async def test_large_body_may_be_refused_before_it_is_sent():
-    async with serving(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n") as (_, caller):
+    async with running_server(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n") as (
+        _,
+        caller,
+    ):
         body = [b"x" * 50_000_000]
         response = await caller.client.send("POST", caller.url, {}, body, idle=TIMEOUT)
         assert response.status == 413
@@ -259,7 +265,7 @@ async def test_large_body_may_be_refused_before_it_is_sent():
 
 
 async def test_password_of_the_address_is_sent_as_basic_auth():
-    async with serving(OK, OK, OK) as (server, caller):
+    async with running_server(OK, OK, OK) as (server, caller):
         caller.url = caller.url.replace("://", "://me:p%40ss@")
         await caller.text()
         await caller.text(authorization="Bearer key")

@@ -143,7 +143,7 @@ class TestAnthropic:
             ("MiniMax-M2", "high", None),
         ],
     )
-    def test_thinking(self, model: str, effort: str, wanted: Any):
+    def test_thinking_settings(self, model: str, effort: str, wanted: Any):
         profile = with_model_features(ModelProfile(), ANTHROPIC, model)
         whole = body(AnthropicWire, ModelRequest("", [ASK], effort=effort), profile, max_output=100)
         assert whole.get("thinking") == wanted
@@ -213,7 +213,7 @@ class TestResponses:
             ("gpt-4.1", "high", None),
         ],
     )
-    def test_thinking(self, model: str, effort: str | None, wanted: Any):
+    def test_thinking_settings(self, model: str, effort: str | None, wanted: Any):
         profile = with_model_features(ModelProfile(), RESPONSES, model)
         whole = body(ResponsesWire, ModelRequest("", [ASK], effort=effort), profile)
         assert whole.get("reasoning") == wanted
@@ -268,7 +268,7 @@ class TestGemini:
             ("gemini-2.0-flash", "high", None),
         ],
     )
-    def test_thinking(self, model: str, effort: str, wanted: Any):
+    def test_thinking_settings(self, model: str, effort: str, wanted: Any):
         profile = with_model_features(ModelProfile(), GEMINI, model)
         whole = body(GeminiWire, ModelRequest("", [ASK], effort=effort), profile)
         assert whole.get("generationConfig", {}).get("thinkingConfig") == wanted

@@ -66,7 +66,7 @@ def test_only_existing_visible_entries_of_a_home_are_writable(root: Path):
     assert access(root, policy, "home/work") == {"home/work": PathAccess.CHANGE}
 
 
-def test_lent_folder_is_writable_if_permitted(root: Path):
+def test_shared_folder_is_writable_if_permitted(root: Path):
     hermes = root / "home/.hermes"
     (hermes / "workspace").mkdir()
     policy = FilesystemPolicy(

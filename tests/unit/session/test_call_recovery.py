@@ -39,7 +39,7 @@ async def crashed(
     await one.conversation.resume("s1")
 
 
-async def held(one: ConversationHarness) -> Fence:
+async def held_lease(one: ConversationHarness) -> Fence:
     lease = Lease(one.store, "we/boot/1/1", Fence("s1", 0))
     await lease.acquire()
     return lease.fence
@@ -84,7 +84,7 @@ async def test_complete_transcript_is_unchanged() -> None:
     async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(call), tool_result(call.id))
         history = [row.message for row in await one.rows()]
-        fence = await held(one)
+        fence = await held_lease(one)
         assert await close_lost_calls(one.store, CLOCK, fence, history) == history
         assert len(await one.rows()) == 3
 
@@ -93,7 +93,7 @@ async def test_recovering_twice_adds_one_result() -> None:
     async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(tool_call("act")))
         history = [row.message for row in await one.rows()]
-        fence = await held(one)
+        fence = await held_lease(one)
         once = await close_lost_calls(one.store, CLOCK, fence, history)
         stored = [row.message for row in await one.rows()]
         assert stored == once
@@ -108,7 +108,7 @@ async def test_call_waiting_for_a_person_resumes_with_those_after_it() -> None:
             one, user_message(), assistant_message(lost, waits, behind), begun=(lost, waits)
         )
         history = [row.message for row in await one.rows()]
-        fence = await held(one)
+        fence = await held_lease(one)
         left = RecoveredQuestions(waiting=frozenset({waits.id}))
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert [one.id for one in open_calls(whole)] == [waits.id, behind.id]
@@ -120,7 +120,7 @@ async def test_known_result_of_a_call_is_used() -> None:
     async with conversation_harness() as one:
         await crashed(one, user_message(), assistant_message(refused), begun=(refused,))
         history = [row.message for row in await one.rows()]
-        fence = await held(one)
+        fence = await held_lease(one)
         left = RecoveredQuestions(results={refused.id: "Not done: a person refused."})
         whole = await close_lost_calls(one.store, CLOCK, fence, history, left)
         assert text_of(whole[-1]) == "Not done: a person refused."

@@ -35,7 +35,7 @@ ELSEWHERE = "elsewhere/boot/7/1"
 SESSION = Session(id="s1", started_at=CLOCK.now())
 
 
-class Watched:
+class WatchedHarness:
     """A runner, and what it committed without a fence."""
 
     def __init__(self, harness: ConversationHarness) -> None:
@@ -63,23 +63,25 @@ async def said_before(harness: ConversationHarness, *messages: Message) -> None:
 
 
 @asynccontextmanager
-async def watched(folder: Path, *messages: Message) -> AsyncGenerator[Watched]:
+async def watched_harness(folder: Path, *messages: Message) -> AsyncGenerator[WatchedHarness]:
     async with conversation_harness() as harness:
         await said_before(harness, *messages)
-        yield Watched(harness)
+        yield WatchedHarness(harness)
 
 
 async def test_client_results_are_fenced(tmp_path: Path) -> None:
     handed = tool_call("weather")
     results = (Result("r1", handed.id, (Text("rain"),)),)
-    async with watched(tmp_path, user_message(), assistant_message(handed)) as harness:
+    async with watched_harness(tmp_path, user_message(), assistant_message(handed)) as harness:
         turn = TurnRequest(session=SESSION, message=None, results=results, new=False)
         assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []
 
 
 async def test_results_of_lost_calls_are_fenced(tmp_path: Path) -> None:
-    async with watched(tmp_path, user_message(), assistant_message(tool_call("act"))) as harness:
+    async with watched_harness(
+        tmp_path, user_message(), assistant_message(tool_call("act"))
+    ) as harness:
         turn = TurnRequest(session=SESSION, message=user_message("and?"))
         assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []
@@ -93,7 +95,7 @@ async def test_completion_of_known_messages_is_fenced() -> None:
         await talking.store.queues.put(
             QueueItem(key=processed.id, queue="inbox", topic="s1", body=body)
         )
-        harness = Watched(talking)
+        harness = WatchedHarness(talking)
         turn = TurnRequest(session=SESSION, message=User("u2", (Text("more"),)))
         assert await run_turn(harness.runner, turn) is Outcome.DONE
         assert harness.unfenced == []

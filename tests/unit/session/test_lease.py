@@ -69,7 +69,7 @@ async def _hang(lease_renewer: LeaseRenewer, lease: Lease) -> None:
 
 
 @asynccontextmanager
-async def held(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
+async def held_lease(store: SqliteStore, **parts: object) -> AsyncGenerator[Lease]:
     lease = Lease(PatchedStore(store, **parts), "we/boot/1/1", Fence("s1", 0))  # type: ignore[arg-type]
     await lease.acquire()
     yield lease
@@ -79,7 +79,7 @@ async def test_renewal_logs_outside_any_turn(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_memory_store(clock) as store:
         lease_renewer, leases = LeaseRenewer(clock, WORKER_TTL), NotingLeases(store.leases)
-        async with held(store, leases=leases) as lease:
+        async with held_lease(store, leases=leases) as lease:
             ABOUT.set("the first turn")
             with lease_renewer.renewing(lease):
                 await beat(clock)
@@ -91,7 +91,7 @@ async def test_failed_renewal_task_is_logged_and_restarted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FailingClock()
-    async with open_memory_store(clock) as store, held(store) as lease:
+    async with open_memory_store(clock) as store, held_lease(store) as lease:
         lease_renewer = LeaseRenewer(clock, WORKER_TTL)
         with lease_renewer.renewing(lease):
             await asleep(clock, 1)
@@ -105,7 +105,7 @@ async def test_failed_renewal_task_is_logged_and_restarted(
 
 async def test_failed_renewal_task_without_turns_is_not_restarted(tmp_path: Path) -> None:
     clock = FailingClock()
-    async with open_memory_store(clock) as store, held(store) as lease:
+    async with open_memory_store(clock) as store, held_lease(store) as lease:
         with LeaseRenewer(clock, WORKER_TTL).renewing(lease):
             pass
         await anyio.wait_all_tasks_blocked()

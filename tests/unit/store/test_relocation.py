@@ -65,7 +65,7 @@ def write_public(path: Path) -> None:
         connection.execute(PUBLIC)
 
 
-async def adopt(old: Path, clock: Clock) -> Path:
+async def import_database(old: Path, clock: Clock) -> Path:
     """Leave the files as version 0.1.0 did: imported messages, and the original set aside."""
     kept = old.with_name("state.db.public-1")
     await write_ours(old, clock)
@@ -119,7 +119,7 @@ async def test_changes_in_the_journal_are_moved_too(
 async def test_original_gets_its_name_back_and_is_not_imported_again(
     old: Path, new: Path, clock: FakeClock
 ):
-    kept = await adopt(old, clock)
+    kept = await import_database(old, clock)
     contents = kept.read_bytes()
     move_database(old, new)
     assert names(new) == {"hermes.db", "state.db"}
@@ -131,7 +131,7 @@ async def test_original_gets_its_name_back_and_is_not_imported_again(
 
 
 async def test_other_file_set_aside_stays_there(old: Path, new: Path, clock: FakeClock):
-    kept = await adopt(old, clock)
+    kept = await import_database(old, clock)
     other = kept.with_name("state.db.public-2")
     other.write_text("from long ago")
     move_database(old, new)
@@ -153,7 +153,7 @@ async def test_interrupted_move_continues(
     adopted: bool,
 ):  # fmt: skip
     if adopted:
-        await adopt(old, clock)
+        await import_database(old, clock)
     else:
         await write_ours(old, clock)
     crashed_after(old, new)
@@ -230,7 +230,7 @@ async def test_newer_database_is_refused(old: Path, new: Path, clock: FakeClock)
 async def test_processes_that_start_together_move_it_once(
     tmp_path: Path, old: Path, new: Path, clock: FakeClock
 ):
-    await adopt(old, clock)
+    await import_database(old, clock)
     assert await run_sync(open_together, tmp_path) == ["2"] * 4
     assert names(new) == {"hermes.db", "state.db"}
 

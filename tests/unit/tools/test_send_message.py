@@ -88,9 +88,9 @@ class SendMessageHarness:
         return answer
 
     async def outbox(self) -> list[tuple[str, str]]:
-        return [(one.address.chat, one.text) for one in await self.replies()]
+        return [(one.address.chat, one.text) for one in await self.stored_replies()]
 
-    async def replies(self, channel: str = "telegram") -> list[OutboxMessage]:
+    async def stored_replies(self, channel: str = "telegram") -> list[OutboxMessage]:
         rows = await self.store.queues.claim(outbox_name(channel), None, "me", timedelta(0), 100)
         return [read_outbox_message(row.body) for row in rows]
 
@@ -120,7 +120,9 @@ async def test_owner_chats_need_no_approval(
 async def test_only_other_sessions_record_the_message(harness: SendMessageHarness) -> None:
     await harness.send("telegram")
     await harness.send("origin")
-    brought = {message.address.chat: message.cross_post for message in await harness.replies()}
+    brought = {
+        message.address.chat: message.cross_post for message in await harness.stored_replies()
+    }
     assert brought == {"42": True, "7": False}
 
 
@@ -147,7 +149,7 @@ async def test_message_goes_where_it_was_approved_for(
     config.write_text('platforms: {discord: {home_channel: "1"}}')
     harness.while_asking = partial(config.write_text, 'platforms: {discord: {home_channel: "2"}}')
     await harness.send("discord", foreign=True)
-    assert [one.address.chat for one in await harness.replies("discord")] == ["1"]
+    assert [one.address.chat for one in await harness.stored_replies("discord")] == ["1"]
 
 
 async def test_unknown_platform_is_reported_without_asking(harness: SendMessageHarness) -> None:
@@ -178,7 +180,7 @@ async def test_files_are_stored_and_sent(harness: SendMessageHarness, tmp_path: 
     (tmp_path / "note.ogg").write_bytes(b"OggS")
     files = [tmp_path / "chart.png", tmp_path / "note.ogg"]
     await harness.send("origin", "", files=files)
-    (reply,) = await harness.replies()
+    (reply,) = await harness.stored_replies()
     chart, note = reply.attachments
     assert (chart.media.media_type, chart.size, chart.voice) == ("image/png", 3, False)
     assert note.voice
@@ -207,7 +209,7 @@ async def test_file_that_cannot_be_sent_is_named(
             await harness.send("origin", files=[tmp_path / name])
     with pytest.raises(ToolError, match="at most 10"):
         await harness.send("origin", files=["x"] * 11)
-    assert await harness.replies() == []
+    assert await harness.stored_replies() == []
     (request,) = harness.requests
     assert request.action == f"send the file {tmp_path / 'private.txt'}"
 
@@ -221,4 +223,4 @@ async def test_files_are_shown_without_a_chat(harness: SendMessageHarness, tmp_p
     with pytest.raises(ToolError):
         await page(files=[tmp_path / "private.txt"])
     assert not (await page("Only words."))["success"]
-    assert (await harness.replies(), harness.requests) == ([], [])
+    assert (await harness.stored_replies(), harness.requests) == ([], [])

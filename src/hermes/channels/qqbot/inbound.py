@@ -79,7 +79,7 @@ class InboundBuilder:
             return Origin(kind, _chat(kind, message), "")
         if event == INTERACTION:
             press = msgspec.json.decode(frame.d, type=Interaction)
-            kind, chat = _place(press)
+            kind, chat = _press_chat(press)
             return Origin(kind, chat, press.id, event=True)
         return None
 
@@ -176,7 +176,7 @@ def _chat(kind: ChatKind, message: Message) -> str:
             return message.guild_id
 
 
-def _place(press: Interaction) -> tuple[ChatKind, str]:
+def _press_chat(press: Interaction) -> tuple[ChatKind, str]:
     if press.group_openid:
         return ChatKind.GROUP, press.group_openid
     if press.channel_id:

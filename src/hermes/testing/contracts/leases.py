@@ -125,14 +125,14 @@ class FencesContract:
     async def test_expired_fence_still_writes_until_replaced(
         self, store: Store, clock: FakeClock
     ) -> None:
-        fence = await _held(store, clock)
+        fence = await _held_lease(store, clock)
         await store.commit(append(clock, "in time"), fence=fence)
         await clock.advance(31)
         await store.commit(append(clock, "late"), fence=fence)
         assert await _texts(store) == ["in time", "late"]
 
     async def test_replaced_fence_writes_nothing(self, store: Store, clock: FakeClock) -> None:
-        old = await _held(store, clock)
+        old = await _held_lease(store, clock)
         await clock.advance(31)
         new = Fence("s1", await store.leases.hold("s1", "b", TTL))
         with pytest.raises(LeaseLost, match="s1") as caught:
@@ -148,7 +148,7 @@ class FencesContract:
     async def test_released_or_unknown_fence_cannot_write(
         self, store: Store, clock: FakeClock
     ) -> None:
-        fence = await _held(store, clock)
+        fence = await _held_lease(store, clock)
         await store.leases.release("s1", fence.generation)
         with pytest.raises(LeaseLost):
             await store.commit(append(clock, "x"), fence=fence)
@@ -159,16 +159,16 @@ class FencesContract:
     async def test_fence_of_a_deleted_session_is_invalid_after_recreation(
         self, store: Store, clock: FakeClock
     ) -> None:
-        old = await _held(store, clock)
+        old = await _held_lease(store, clock)
         await store.archive_for(OWNER).delete(["s1"])
-        new = await _held(store, clock)
+        new = await _held_lease(store, clock)
         with pytest.raises(LeaseLost):
             await store.commit(append(clock, "x"), fence=old)
         await store.commit(append(clock, "y"), fence=new)
         assert await _texts(store) == ["y"]
 
 
-async def _held(store: Store, clock: FakeClock) -> Fence:
+async def _held_lease(store: Store, clock: FakeClock) -> Fence:
     await store.commit(OpenSession(session(clock, "s1")))
     return Fence("s1", await store.leases.hold("s1", "a", TTL))
 

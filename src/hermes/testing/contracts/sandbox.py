@@ -235,7 +235,7 @@ class SandboxContract:
             assert process.pid > 0
             for line in (b"one", b"two"):
                 await process.write_stdin(line + b"\n")
-                assert await _line(process) == b"got " + line + b"\n"
+                assert await _read_line(process) == b"got " + line + b"\n"
             process.close_stdin()
             assert (await process.wait()).exit_code == 3
             assert await process.read() == b""
@@ -245,9 +245,9 @@ class SandboxContract:
     ) -> None:
         command = "test -t 0 && test -t 1 && test -t 2 && stty size && echo $TERM > /dev/tty; cat"
         async with sandbox.open(_shell(command, tmp_path), pty=True) as process:
-            assert await _line(process, 2) == b"24 80\r\nxterm-256color\r\n"
+            assert await _read_line(process, 2) == b"24 80\r\nxterm-256color\r\n"
             await process.write_stdin(b"hello\n")
-            assert await _line(process, 2) == b"hello\r\nhello\r\n"
+            assert await _read_line(process, 2) == b"hello\r\nhello\r\n"
             process.close_stdin()
             assert (await process.wait()).exit_code == 0
             assert await process.read() == b""
@@ -260,7 +260,7 @@ class SandboxContract:
 
     async def test_ctrl_c_on_the_pty_interrupts(self, sandbox: Sandbox, tmp_path: Path) -> None:
         async with sandbox.open(_shell("echo up; sleep 1000", tmp_path), pty=True) as process:
-            assert await _line(process) == b"up\r\n"
+            assert await _read_line(process) == b"up\r\n"
             await process.write_stdin(b"\x03")
             with anyio.fail_after(TEST_TIMEOUT):
                 assert (await process.wait()).exit_code in (-2, 130)
@@ -290,7 +290,7 @@ class SandboxContract:
                 process.close_stdin()
 
 
-async def _line(process: Process, count: int = 1) -> bytes:
+async def _read_line(process: Process, count: int = 1) -> bytes:
     output = b""
     with anyio.fail_after(TEST_TIMEOUT):
         while output.count(b"\n") < count:

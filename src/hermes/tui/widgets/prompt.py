@@ -334,17 +334,17 @@ class Prompt(TextArea):
         if not self.text and (pending := self._pop_pending()) is not None:
             self.fill(pending)
         elif (line := self._history.back(self.text)) is not None:
-            self._recall(line)
+            self._show_earlier(line)
         return True
 
     def _show_next(self) -> bool:
         if not self.cursor_at_last_line:
             return False
         if (line := self._history.forward()) is not None:
-            self._recall(line)
+            self._show_earlier(line)
         return True
 
-    def _recall(self, line: str) -> None:
+    def _show_earlier(self, line: str) -> None:
         self.fill(line)
         self._dismiss_suggestions()
 

@@ -190,7 +190,7 @@ def _head(base: str, details: TaskDetails, query: str) -> list[Child]:
         h("span", task.assignee or text("nobody")),
         h("span", text("priority_short", number=str(task.priority))) if task.priority else None,
         h("span", text("task_cost", dollars=f"{cost:,.4f}")) if cost is not None else None,
-        h("span", text("created"), " ", _when(task.created_at)),
+        h("span", text("created"), " ", _moment(task.created_at)),
     ]
     return [
         h("p", h("a", text("nav_board"), href=f"{base}/board{query}")),
@@ -263,7 +263,7 @@ def _runs(base: str, runs: Sequence[TaskRun], sessions: "dict[int, Session | Non
         facts: list[Child] = [
             h("span", state_text(run.outcome or run.status), class_="tag"),
             h("span", run.profile or ""),
-            _when(run.started_at),
+            _moment(run.started_at),
             h("span", duration(run.ended_at - run.started_at)) if run.ended_at else None,
             h("span", f"${cost:,.4f}") if isinstance(cost, int | float) else None,
             h("a", text("open_session"), href=f"{base}/chat/{session.id}") if session else None,
@@ -326,7 +326,7 @@ def _read_end(path: Path) -> str:
 
 def _comments(details: TaskDetails, query: str) -> list[Child]:
     comments = [
-        h("li", h("p", h("b", comment.author), " ", _when(comment.created_at), class_="facts"),
+        h("li", h("p", h("b", comment.author), " ", _moment(comment.created_at), class_="facts"),
           h("div", render(comment.body), class_="md", dir="auto"))
         for comment in details.comments
     ]  # fmt: skip
@@ -342,7 +342,7 @@ def _comments(details: TaskDetails, query: str) -> list[Child]:
 
 def _history(events: Sequence[TaskEvent]) -> Html:
     rows = [
-        h("li", _when(event.created_at), " ", h("b", event.kind.replace("_", " ")), " ",
+        h("li", _moment(event.created_at), " ", h("b", event.kind.replace("_", " ")), " ",
           h("span", _event_facts(event), dir="auto"))
         for event in reversed(events)
     ]  # fmt: skip
@@ -359,5 +359,5 @@ def _event_facts(event: TaskEvent) -> str:
     return one_line(", ".join(shown), MAX_EVENT)
 
 
-def _when(seconds: int | None) -> Child:
+def _moment(seconds: int | None) -> Child:
     return moment(datetime.fromtimestamp(seconds, UTC)) if seconds else ""

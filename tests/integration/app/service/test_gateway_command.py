@@ -83,9 +83,9 @@ class CliHome:
 
 @pytest.fixture
 def cli_home(tmp_path: Path) -> Iterator[CliHome]:
-    somebody = CliHome(tmp_path)
-    yield somebody
-    somebody.end()
+    manual_runner = CliHome(tmp_path)
+    yield manual_runner
+    manual_runner.end()
 
 
 def test_start_status_and_stop(cli_home: CliHome) -> None:

@@ -19,7 +19,7 @@ from support.cases import cases
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRecord]:
+def start_records(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRecord]:
     return [StartRecord(at=NOW - timedelta(seconds=age), pid=1, after=after) for age in ages]
 
 
@@ -41,24 +41,26 @@ def starts(*ages: float, after: Ending | None = Ending.CRASHED) -> list[StartRec
 def test_restart_loops_park_turns_and_delay_starts(
     ages: list[float], park: bool, wait: float
 ) -> None:
-    advice = advise_start(starts(*ages), Gateway())
+    advice = advise_start(start_records(*ages), Gateway())
     assert (advice.park, advice.wait) == (park, wait)
     assert bool(advice.reason) == (park or wait > 0)
 
 
 def test_planned_start_resets_the_count() -> None:
-    many = starts(40, 30, 20, 10)
-    assert advise_start([*many, *starts(0)], Gateway()).park
+    many = start_records(40, 30, 20, 10)
+    assert advise_start([*many, *start_records(0)], Gateway()).park
     for ending in (Ending.STOPPED, None):
-        assert not advise_start([*many, *starts(0, after=ending)], Gateway()).park
-        assert not advise_start([*many, *starts(5, after=ending), *starts(0)], Gateway()).park
+        assert not advise_start([*many, *start_records(0, after=ending)], Gateway()).park
+        assert not advise_start(
+            [*many, *start_records(5, after=ending), *start_records(0)], Gateway()
+        ).park
 
 
 def test_guards_can_be_disabled() -> None:
     off = Gateway(
         restart_loop_guard=RestartLoopGuard(enabled=False), respawn_storm=RespawnStorm(max_starts=0)
     )
-    advice = advise_start(starts(*range(40, -1, -1)), off)
+    advice = advise_start(start_records(*range(40, -1, -1)), off)
     assert (advice.park, advice.wait) == (False, 0)
 
 

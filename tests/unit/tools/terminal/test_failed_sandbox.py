@@ -30,7 +30,7 @@ LONG = 3_600.0
 
 
 class Machine:
-    """A machine whose bubblewrap can be broken and repaired; `starts` counts its starts."""
+    """A machine whose bubblewrap can be broken and repaired; `start_count` counts its starts."""
 
     def __init__(self, base: Path, spawner: Spawner, *, landlock: bool) -> None:
         self.clock = FakeClock()
@@ -58,7 +58,7 @@ class Machine:
         self._broken.unlink()
 
     @property
-    def starts(self) -> int:
+    def start_count(self) -> int:
         return len(self._counted.read_text().splitlines())
 
     @property
@@ -106,7 +106,7 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     commands = Commands(machine, deps, scope)
     machine.break_bubblewrap()
     await machine.sandbox.confinement()
-    first = machine.starts
+    first = machine.start_count
     for count in (1, 2, 3):
         with pytest.raises(ToolError, match="No"):
             await commands.run("echo x > note")
@@ -115,7 +115,7 @@ async def test_commands_need_approval_while_the_sandbox_fails(
     assert all("out of order" in one.reason for one in commands.asked)
     assert "Every command needs approval" in machine.state
     assert "out of order" in machine.state
-    assert machine.starts == first
+    assert machine.start_count == first
     assert not Path(scope.workspace, "note").exists()
 
     machine.repair()
@@ -137,11 +137,11 @@ async def test_retries_are_limited(tmp_path: Path, spawner: Spawner):
     machine = Machine(tmp_path, spawner, landlock=False)
     machine.break_bubblewrap()
     await machine.sandbox.confinement()
-    each = machine.starts
+    each = machine.start_count
     for _ in range(200):
         await machine.clock.advance(60.0)
         await machine.sandbox.confinement()
-    assert 200 * 60 / LONG < machine.starts / each < 40
+    assert 200 * 60 / LONG < machine.start_count / each < 40
 
 
 async def test_job_is_refused_with_less_isolation_than_approved(

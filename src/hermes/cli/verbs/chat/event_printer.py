@@ -116,15 +116,15 @@ class EventPrinter(Listener):
 
     def _show_question(self, question: Question) -> None:
         """Show the question, the exact command or text it is about, and the reasons."""
-        self._line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
+        self._print_line(self._style(self._style.wrap_text(single_line(question.text)), "yellow"))
         for line in question.subject.splitlines():
-            self._line("    " + escape_controls(line))
+            self._print_line("    " + escape_controls(line))
         # The origin is obvious in the same terminal.
         origin = "" if question.origin == TERMINAL_ORIGIN else question.origin
         for name, text in (("why", question.reason), ("for", origin)):
             if text:
                 line = self._style.wrap_text(f"  {name}: {single_line(text)}", " " * 7)
-                self._line(self._style(line, "dim"))
+                self._print_line(self._style(line, "dim"))
 
     def _show_message(self, message: Message) -> None:
         if isinstance(message, Result):
@@ -135,12 +135,12 @@ class EventPrinter(Listener):
         elif message.trust is Trust.DATA:
             # The turn was started by a message the user did not type: show it.
             self._break()
-            self._line(self._style("● " + report_text(text_of(message), MAX_NEWS), "dim"))
+            self._print_line(self._style("● " + report_text(text_of(message), MAX_NEWS), "dim"))
 
     def _add_note(self, text: str, error: bool = False) -> None:
         self._break()
         if text:
-            self._line(self._style(single_line(text), "red" if error else "yellow"))
+            self._print_line(self._style(single_line(text), "red" if error else "yellow"))
 
     def _show_passing(self, text: str) -> None:
         """Show a transient notice; where lines cannot be redrawn, only the first of several."""
@@ -199,7 +199,7 @@ class EventPrinter(Listener):
         else:
             self._clear_hint()
 
-    def _line(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self._break()
         self._out.write(text + "\n")
 
@@ -227,7 +227,7 @@ class EventPrinter(Listener):
         self._requested.pop(call.id, None)
         self._running[call.id] = (call, self._clock.monotonic())
         self._last_call = call.id
-        self._line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
+        self._print_line(f"{self._style('●', 'cyan')} {self._call_text(call, 2)}")
 
     def _call_text(self, call: ToolCall, taken: int) -> str:
         text = call_label(call, self._display_options.preview_length)
@@ -239,7 +239,7 @@ class EventPrinter(Listener):
             self._show_call(call)
         call, _ = self._running.get(result.call, (None, 0.0))
         summary = self._summary(result, call)
-        self._line(self._result_line(result, summary))
+        self._print_line(self._result_line(result, summary))
         room = self._style.columns - 4
         for line in summary.lines:
             shown = fit(escape_controls(line).expandtabs(), room)

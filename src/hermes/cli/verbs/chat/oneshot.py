@@ -77,7 +77,7 @@ def run_input(
     else:
         listener = _event_printer(context)
     try:
-        ask = _make_answerer(agent, context) if attended else _ask_nobody
+        ask = _make_answerer(agent, context) if attended else _no_questions
         code = _run(agent, question, listener, ask)
     except HermesError as error:
         if listener.ended is None and isinstance(listener, JsonListener):
@@ -115,7 +115,7 @@ def _make_answerer(agent: AgentClient, context: CliContext) -> Ask:
     return ask
 
 
-def _ask_nobody(question: Question, received: ReceivedSignal) -> None:
+def _no_questions(question: Question, received: ReceivedSignal) -> None:
     """Ask no one here: the question is answered elsewhere, or expires."""
 
 

@@ -203,7 +203,7 @@ def _write_json(context: CliContext, data: object) -> None:
 
 def _deep_status(gateway: GatewayStatus, env: Mapping[str, str]) -> dict[str, str]:
     home = gateway.home
-    rows = {"service": _service(home, env), "starts": _starts(home)}
+    rows = {"service": _service(home, env), "starts": _recent_starts(home)}
     for name, text in _outbox(home, sorted(gateway.platforms)).items():
         rows[f"outbox {name}"] = text
     return rows
@@ -217,7 +217,7 @@ def _service(home: Home, env: Mapping[str, str]) -> str:
     return f"{path} exists but is not active" if path.exists() else "not installed"
 
 
-def _starts(home: Home) -> str:
+def _recent_starts(home: Home) -> str:
     starts = read_starts(home)
     if not starts:
         return "none yet"

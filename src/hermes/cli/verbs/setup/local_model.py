@@ -162,13 +162,13 @@ class ProgressBar:
             self._out.write(f"{label}: {step}%\n")
         else:
             self._out.write("\n" if ended else "")
-            self._out.write(f"\r\x1b[K{self._line(percent, label)}")
+            self._out.write(f"\r\x1b[K{self._progress_line(percent, label)}")
             if progress.stage in {"checking", "engine"} and percent == 100:
                 self._out.write("\n")
                 self._last = ("", "", -1)
         self._out.flush()
 
-    def _line(self, percent: int, label: str) -> str:
+    def _progress_line(self, percent: int, label: str) -> str:
         """The bar, never wider than the terminal, because wrapped lines cannot be redrawn."""
         room = self._style.columns - 1
         text = f" {percent:3}% {label}"
