@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.frames import JsonObject, event_frame, pieces
+from hermes.testing.fake_openai.frames import JsonObject, event_frame, split_text
 from hermes.testing.fake_openai.script import Call, ErrorAnswer, Fault, Reply, TokenCounts
 from hermes.testing.fake_openai.server import RecordedRequest
 
@@ -98,13 +98,13 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
     index = 0
     if reply.reasoning:
         yield before + _started(index, type="thinking", thinking="", signature="")
-        for piece in pieces(reply.reasoning, reply.chunk):
+        for piece in split_text(reply.reasoning, reply.chunk):
             yield _delta(index, type="thinking_delta", thinking=piece)
         signature = _delta(index, type="signature_delta", signature=SIGNATURE)
         before, index = signature + event_frame("content_block_stop", index=index), index + 1
     if reply.text:
         yield before + _started(index, type="text", text="")
-        for piece in pieces(reply.text, reply.chunk):
+        for piece in split_text(reply.text, reply.chunk):
             yield _delta(index, type="text_delta", text=piece)
         before, index = event_frame("content_block_stop", index=index), index + 1
     yield before
@@ -120,7 +120,7 @@ def _frames(reply: Reply, model: str, number: int) -> Iterator[bytes]:
 
 def _call_frames(call: Call, index: int, identity: str, size: int) -> Iterator[bytes]:
     yield _started(index, type="tool_use", id=call.id or identity, name=call.name, input={})
-    for piece in ("", *pieces(call.wire_arguments, size)):
+    for piece in ("", *split_text(call.wire_arguments, size)):
         yield _delta(index, type="input_json_delta", partial_json=piece)
     yield event_frame("content_block_stop", index=index)
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from hermes.kit.sse import frame
-from hermes.testing.fake_openai.frames import JsonObject, pieces
+from hermes.testing.fake_openai.frames import JsonObject, split_text
 from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts
 from hermes.testing.fake_openai.server import RecordedRequest
 
@@ -88,9 +88,9 @@ def _frames(reply: Reply, path: str, number: int) -> Iterator[bytes]:
         return frame(msgspec.json.encode(whole))
 
     yield event([])
-    for piece in pieces(reply.reasoning, reply.chunk):
+    for piece in split_text(reply.reasoning, reply.chunk):
         yield event([{"text": piece, "thought": True}])
-    for piece in pieces(reply.text, reply.chunk):
+    for piece in split_text(reply.text, reply.chunk):
         yield event([{"text": piece}])
     for index, call in enumerate(reply.calls):
         function_call: JsonObject = {"name": call.name, "args": Raw(call.wire_arguments.encode())}

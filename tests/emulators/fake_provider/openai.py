@@ -8,7 +8,7 @@ from hermes.testing.fake_openai.frames import (
     JsonObject,
     event_frame,
     model_list,
-    pieces,
+    split_text,
     stream_frames,
 )
 from hermes.testing.fake_openai.script import ErrorAnswer, Fault, Reply, TokenCounts, error_answer
@@ -155,7 +155,7 @@ class _ResponseFrames:
                 blank = {"arguments": "", "status": "in_progress"}
         added: JsonObject = {"output_index": place, "item": item | blank}
         yield self._event("response.output_item.added", **added) + part
-        for piece in pieces(text, self._reply.chunk):
+        for piece in split_text(text, self._reply.chunk):
             yield self._event(f"response.{kind}.delta", **where, delta=piece)
         yield self._event("response.output_item.done", output_index=place, item=item)
 

@@ -31,13 +31,13 @@ def stream_frames(reply: Reply, model: str, number: int, *, usage: bool) -> Iter
         return frame(msgspec.json.encode({**head, "choices": [choice]}))
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in split_frames(reply.reasoning, reply.chunk):
+    for piece in split_text(reply.reasoning, reply.chunk):
         yield chunk(_reasoning(reply, piece))
-    for piece in split_frames(reply.text, reply.chunk):
+    for piece in split_text(reply.text, reply.chunk):
         yield chunk({"content": piece})
     for index, call in enumerate(reply.calls):
         yield chunk({"tool_calls": [_call_head(call, index, number)]})
-        for piece in split_frames(call.wire_arguments, reply.chunk):
+        for piece in split_text(call.wire_arguments, reply.chunk):
             part = {"index": index, "function": {"arguments": piece}}
             yield chunk({"tool_calls": [part]})
     yield chunk({}, reply.finish_reason)
@@ -91,7 +91,7 @@ def usage_object(spent: TokenCounts) -> JsonObject:
     return usage
 
 
-def split_frames(text: str, size: int) -> Iterator[str]:
+def split_text(text: str, size: int) -> Iterator[str]:
     if not text:
         return
     size = size or len(text)
@@ -216,10 +216,10 @@ def _item_frames(item: JsonObject, place: int, reply: Reply) -> Iterator[bytes]:
     blank: JsonObject = item if is_call else {**item, "content": [], "summary": []}
     yield event_frame("response.output_item.added", output_index=place, item=blank)
     if item["type"] == "message":
-        for piece in split_frames(reply.text, reply.chunk):
+        for piece in split_text(reply.text, reply.chunk):
             yield event_frame("response.output_text.delta", **name, content_index=0, delta=piece)
     elif item["type"] == "reasoning":
-        for piece in split_frames(reply.reasoning, reply.chunk):
+        for piece in split_text(reply.reasoning, reply.chunk):
             yield event_frame(
                 "response.reasoning_summary_text.delta", **name, summary_index=0, delta=piece
             )
