@@ -14,7 +14,7 @@ from support.rendered_texts import (
     LONG_TEXTS,
     PARAGRAPHS,
     TEXTS,
-    letters,
+    only_letters,
     paragraph_numbers,
     with_limits,
     word_numbers,
@@ -60,7 +60,7 @@ def test_text_without_markup_is_shown_as_it_was_written(text: str) -> None:
     if len(sent) > MAX_TEXT or (sent == text and len(text) > MAX_TEXT // 2):
         return
     shown = read_commonmark(sent)
-    assert letters(shown.text) == letters(text)
+    assert only_letters(shown.text) == only_letters(text)
     assert shown.styles == []
     assert shown.code == ""
 

@@ -18,7 +18,7 @@ from support.rendered_texts import (
     LONG_TEXTS,
     PARAGRAPHS,
     TEXTS,
-    letters,
+    only_letters,
     paragraph_numbers,
     with_limits,
     word_numbers,
@@ -68,7 +68,7 @@ def test_text_without_markup_is_shown_as_it_was_written(text: str, tag: str) -> 
     text = f"{text[:1000]}{tag}"
     content = markdown(Outbound((Text(text), ASKED)), Permissions())
     shown = read_commonmark(content)
-    assert letters(shown.text) == letters(text)
+    assert only_letters(shown.text) == only_letters(text)
     assert shown.styles == []
     assert shown.code == ""
 
@@ -78,7 +78,7 @@ def test_text_without_markdown_permission_mentions_no_one(text: str, tag: str) -
     post = Outbound((Text(f"{text} {tag}"),), markup=Markup.MARKDOWN)
     fields = message_fields(post, ChatKind.USER, Permissions(markdown=False))
     assert not CALLS.search(str(fields["content"]))
-    assert letters(str(fields["content"])) == letters(f"{text} {tag}")
+    assert only_letters(str(fields["content"])) == only_letters(f"{text} {tag}")
 
 
 @pytest.mark.slow

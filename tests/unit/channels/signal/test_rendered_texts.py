@@ -15,7 +15,7 @@ from support.rendered_texts import (
     PARAGRAPHS,
     TEXTS,
     keeps,
-    letters,
+    only_letters,
     paragraph_numbers,
     with_limits,
     without_links,
@@ -34,15 +34,15 @@ def check_posts(text: str, caps: ChannelCapabilities) -> None:
         assert keeps(shown, post.plain)
         source, entities = parse_html(post.text)
         parts = styled_parts(shown, styles)
-        found = {(style, letters(without_links(part))) for style, part in parts}
+        found = {(style, only_letters(without_links(part))) for style, part in parts}
         # An address may be followed by a word at once; what is one is known from the source.
         for url in {one.url for one in entities if one.url}:
             parts = [(style, part.replace(f" ({url})", "")) for style, part in parts]
-        found |= {(style, letters(part)) for style, part in parts}
+        found |= {(style, only_letters(part)) for style, part in parts}
         units = source.encode("utf-16-le")
         for one in entities:
             part = units[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")
-            assert one.type not in NAMES or (NAMES[one.type], letters(part)) in found
+            assert one.type not in NAMES or (NAMES[one.type], only_letters(part)) in found
 
 
 @example("# **a**![image](https://x.org/a.png)0)", MANIFEST.caps)

@@ -17,7 +17,7 @@ from support.rendered_texts import (
     STYLED_WORDS,
     TEXTS,
     keeps,
-    letters,
+    only_letters,
     paragraph_numbers,
     signs,
     with_limits,
@@ -63,7 +63,7 @@ def test_no_sign_of_a_style_is_shown(text: str) -> None:
 @given(TEXTS)
 def test_text_without_markup_asks_clients_to_find_none(text: str) -> None:
     message = received(text, styled=False)
-    assert letters(message.findtext(f"{{{CLIENT}}}body") or "") == letters(text)
+    assert only_letters(message.findtext(f"{{{CLIENT}}}body") or "") == only_letters(text)
     assert message.find(f"{{{STYLING}}}unstyled") is not None
     assert received(text).find(f"{{{STYLING}}}unstyled") is None
 
