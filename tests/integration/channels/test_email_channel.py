@@ -321,7 +321,7 @@ async def server_that_leaves_at_data() -> AsyncGenerator[SmtpServer]:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        yield SmtpServer(mail_host="127.0.0.1", port=port, security="none", user="", password="")
+        yield SmtpServer(host="127.0.0.1", port=port, security="none", user="", password="")
 
 
 async def test_mail_is_not_sent_without_its_end() -> None:
@@ -378,7 +378,7 @@ async def test_server_without_idle_is_polled(tmp_path: Path) -> None:
 
 def account(mail_host: EmulatorHost, password: str = PASSWORD) -> ImapServer:
     return ImapServer(
-        mail_host="127.0.0.1", port=mail_host.port, security="none", user=AGENT, password=password,
+        host="127.0.0.1", port=mail_host.port, security="none", user=AGENT, password=password,
         timeout=0.2,
     )  # fmt: skip
 
