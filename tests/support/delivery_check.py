@@ -344,7 +344,8 @@ def unknown_outcomes(database: Path) -> set[str]:
         connection.close()
     pieces: set[str] = set()
     for body, attempts in rows:
-        message = msgspec.json.decode(bytes(body), type=OutboxMessage)
+        assert isinstance(body, bytes)
+        message = msgspec.json.decode(body, type=OutboxMessage)
         if int(str(attempts)) > message.known:
             pieces.update(answered_pieces(PlatformPost("", "", "", message.text), {}))
     return pieces
