@@ -87,7 +87,7 @@ async def test_nickserv_is_asked_without_sasl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nickserv", ["operator", "impostor", ""])
-async def test_password_is_told_to_a_service_only(
+async def test_password_is_sent_to_a_service_only(
     tmp_path: Path, nickserv: Literal["operator", "impostor", ""]
 ) -> None:
     """Anyone can take the name NickServ on a network without services."""
@@ -101,8 +101,8 @@ async def test_password_is_told_to_a_service_only(
             async with running(server, tmp_path, nickserv_password=PASSWORD):
                 expected = NICK if nickserv else ""
                 assert [one.account for one in server.clients] == [expected]
-        told = [one for one in server.irc.commands if one.startswith("PRIVMSG NickServ")]
-        assert bool(told) == (nickserv == "operator")
+        sent = [one for one in server.irc.commands if one.startswith("PRIVMSG NickServ")]
+        assert bool(sent) == (nickserv == "operator")
         assert server.irc.messages == []
 
 
