@@ -16,7 +16,7 @@ from support.rendered_texts import (
     LONG_TEXTS,
     PARAGRAPHS,
     TEXTS,
-    letters,
+    only_letters,
     paragraph_numbers,
     with_limits,
     word_numbers,
@@ -49,7 +49,7 @@ def test_text_without_markup_is_shown_as_it_was_written(text: str) -> None:
     sent = notification_text(Outbound((Text(text),), markup=Markup.PLAIN))
     shown = read_commonmark(sent)
     assert not re.search(r"(?<!\\)(?:\\\\)*(?:<|&#?\w+;)", sent)
-    assert letters(shown.text) == letters(text)
+    assert only_letters(shown.text) == only_letters(text)
     assert shown.styles == []
     assert shown.code == ""
 
