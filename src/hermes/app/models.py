@@ -224,7 +224,7 @@ class ModelSelector:
 
     async def model_for_flags(self, flags: ModelOverrides) -> ResilientModel:
         """The model for these flags. Raises `ConfigError` if there is none."""
-        if self._pool.is_expiring:
+        if self._clock.now().timestamp() >= self._pool.renew_at:
             await self._replace_built()
         if flags not in self._built:
             resolved = await self.resolve(flags)

@@ -164,18 +164,14 @@ class KeyPool(Struct):
 
     _file: AuthFile
     _clock: Clock
-    _expires_at: float = math.inf
-
-    @property
-    def is_expiring(self) -> bool:
-        """Return whether a token that was handed out is about to expire."""
-        return self._clock.now().timestamp() >= self._expires_at - _RENEW_BEFORE
+    renew_at: float = math.inf
+    """When a token that was handed out is about to expire."""
 
     def cooldowns(self, provider: str) -> AuthFileCooldowns:
         return AuthFileCooldowns(self._file, provider, self._clock, self._expire)
 
     def _expire(self) -> None:
-        self._expires_at = -math.inf
+        self.renew_at = -math.inf
 
     def with_keys(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the pool's keys, without renewing any."""
@@ -188,7 +184,7 @@ class KeyPool(Struct):
         if not self._file.path.exists():
             return settings
         credentials = self._file.all_credentials()
-        self._expires_at = math.inf
+        self.renew_at = math.inf
         for provider, login in settings.logins.items():
             known = credentials.get(provider, ())
             credentials[provider] = [
@@ -209,10 +205,9 @@ class KeyPool(Struct):
         except ModelError as error:
             # Other providers must not wait for this one; it is retried soon.
             log.warning("cannot renew the login for %s: %s", provider, error)
-            retry_at = self._clock.now().timestamp() + 2 * _RENEW_BEFORE
-            self._expires_at = min(self._expires_at, retry_at)
+            self.renew_at = min(self.renew_at, self._clock.now().timestamp() + _RENEW_BEFORE)
             return credential
-        self._expires_at = min(self._expires_at, fresh.expires or math.inf)
+        self.renew_at = min(self.renew_at, (fresh.expires or math.inf) - _RENEW_BEFORE)
         return fresh
 
 

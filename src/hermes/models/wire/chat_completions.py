@@ -146,7 +146,8 @@ class ChatWire(RequestCodec):
             case User(parts=parts):
                 if images is not None and any(map(self._sends_image, parts)):
                     return {"role": "user", "content": [_part(part, images) for part in parts]}
-                return {"role": "user", "content": "\n".join(map(part_text, parts))}
+                texts = (one.text if isinstance(one, Text) else part_text(one) for one in parts)
+                return {"role": "user", "content": "\n".join(texts)}
             case Assistant():
                 return self._answer(message) if message.parts else None
             case Result():
