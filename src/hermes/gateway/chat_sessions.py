@@ -108,13 +108,14 @@ class ChatSessions:
         running: Callable[[Session], Sequence[datetime]],
     ) -> None:
         self._store = store
+        self._archive = store.archive_for(OWNER)
         self._clock = clock
         self._cwd = cwd
         self._resets = resets
         self._running = running
 
     async def find(self, key: str) -> Session | None:
-        return await self._store.archive_for(OWNER).by_key(key)
+        return await self._archive.by_key(key)
 
     async def current(self, key: str, channel: str, principal: str) -> Session:
         """Return the open session, or begin a new one."""
@@ -123,9 +124,9 @@ class ChatSessions:
 
     async def open_for_turn(self, key: str, channel: str, principal: str) -> OpenedSession:
         """Return the session for the next turn, resetting one that is due."""
-        found = await self._store.archive_for(OWNER).by_key(key)
+        found = await self._archive.by_key(key)
         if found is not None and self._resets.is_enabled(key):
-            last = await self._store.archive_for(OWNER).active_at(found.id)
+            last = await self._archive.active_at(found.id)
             now = self._clock.now()
             reason = self._resets.due(key, last, now)
             if reason and not self._resets.keeps_open(key, self._running(found), now):
@@ -170,7 +171,7 @@ class ChatSessions:
 
     async def _exists(self, session: str) -> bool:
         try:
-            await self._store.archive_for(OWNER).get(session)
+            await self._archive.get(session)
         except StoreError:
             return False
         return True

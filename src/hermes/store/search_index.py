@@ -2,7 +2,7 @@
 
 import hashlib
 import logging
-from functools import cache
+from functools import cache, lru_cache
 
 from msgspec import Struct
 
@@ -76,6 +76,7 @@ def role_tag(role: str) -> str:
     return "r" + role.encode().hex()
 
 
+@lru_cache(maxsize=1000)
 def owner_tag(principal: str) -> str:
     """A word that no text contains."""
     return "p" + hashlib.sha256(principal.encode()).hexdigest()[:16]
