@@ -13,6 +13,7 @@ from hermes.app.session_services import SessionWindow
 from hermes.compaction.service import CompactionOptions
 from hermes.config.env import Env
 from hermes.config.home import Home
+from hermes.kit.files import settled_stamp
 from hermes.models.providers import ServedModel
 from hermes.models.wire.chat_completions import ChatWire
 from hermes.ports.model import ModelRequest
@@ -20,6 +21,7 @@ from hermes.ports.store import AppendMessage, OpenSession
 from hermes.schema.errors import SpendCapReached, UsageError
 from hermes.schema.scope import Role, Scope
 from hermes.schema.sessions import Session
+from support.polling import wait_until
 from support.turns import user_message
 
 ENV = {
@@ -95,6 +97,26 @@ async def test_memory_is_only_for_the_owner(tmp_path: Path) -> None:
     async with profile(tmp_path) as app:
         assert "They like tea." in (await planned(app, tmp_path)).system
         assert "They like tea." not in (await planned(app, tmp_path, role=Role.MEMBER)).system
+
+
+async def test_next_prompt_follows_changed_files(tmp_path: Path) -> None:
+    async with profile(tmp_path) as app:
+        soul, memories = tmp_path / "home" / "SOUL.md", tmp_path / "home" / "memories"
+        soul.write_text("You are a cat.")
+        memories.mkdir(exist_ok=True)
+        # From then on, what was read is kept.
+        for path in (soul, memories):
+            await wait_until(lambda at=str(path): settled_stamp(at) is not None)
+        for _ in range(2):
+            assert "You are a cat." in (await planned(app, tmp_path)).system
+        for animal in ("dog", "owl"):
+            soul.write_text(f"You are a {animal}.")
+            assert f"You are a {animal}." in (await planned(app, tmp_path)).system
+        soul.unlink()
+        remember(tmp_path, "Likes tea.")
+        prompt = (await planned(app, tmp_path)).system
+        assert "You are a" not in prompt
+        assert "Likes tea." in prompt
 
 
 async def test_prompt_follows_the_settings(tmp_path: Path) -> None:
