@@ -297,8 +297,8 @@ def add_usage(connection: Connection, values: Mapping[str, Value]) -> bool:
 
     Without a `day`, it counts on that of the last message.
     """
-    number = fetch_one(connection.execute(_SQL["meter session"], values), NumberRow)
-    if number is None:
+    connection.execute(_SQL["meter session"], values)
+    if not connection.changes():
         return False
-    connection.execute(_SQL["meter model"], {**values, "n": number.value})
+    connection.execute(_SQL["meter model"], values)
     return True

@@ -93,15 +93,14 @@ UPDATE sessions SET
     reasoning = reasoning + :reasoning,
     cost = cost + :cost,
     unpriced = unpriced + :unpriced
-WHERE id = :id
-RETURNING n;
+WHERE id = :id;
 
 -- name: meter model
 INSERT INTO model_usage (session, model, provider, day, calls, input, output, cache_read,
     cache_write, reasoning, cost, unpriced)
-VALUES (:n, :model, :provider,
-    coalesce(:day, (SELECT date(last_at / 1000000, 'unixepoch') FROM sessions WHERE n = :n)),
-    :calls, :input, :output, :cache_read, :cache_write, :reasoning, :cost, :unpriced)
+SELECT n, :model, :provider, coalesce(:day, date(last_at / 1000000, 'unixepoch')),
+    :calls, :input, :output, :cache_read, :cache_write, :reasoning, :cost, :unpriced
+FROM sessions WHERE id = :id
 ON CONFLICT (session, model, provider, day) DO UPDATE SET
     calls = calls + excluded.calls,
     input = input + excluded.input,
