@@ -178,7 +178,8 @@ async def run_with_kills(
 ) -> None:
     """Ask in parts; in each the gateway dies.
 
-    If `listening` waits until the gateway listens, two thirds of a part are asked then.
+    If `listening` waits until the gateway listens, two thirds of a part are asked then; what is not
+    asked when it dies belongs to the next part. A question must be asked even if it is cancelled.
     """
     for number, kill in enumerate(kills, 1):
         share = updates * number // len(kills) - len(run.said)
@@ -196,10 +197,17 @@ async def run_with_kills(
         if not (await run_instance(plan, act, start)).killed:
             raise AssertionError("The gateway ended by itself.")
         run.note_kill()
-        await ask(updates * number // len(kills) - len(run.said))
         if run.waiting > MAX_WAITING:
             await run_instance(spec, run.end, start)
-    if (await run_instance(spec, run.end, start)).report is None:
+
+    async def finish(instance: GatewayInstance) -> None:
+        if listening:
+            await instance.wait_ready()
+            await listening()
+            await ask(updates - len(run.said))
+        await run.end(instance)
+
+    if (await run_instance(spec, finish, start)).report is None:
         raise AssertionError("The last gateway did not end in order.")
 
 

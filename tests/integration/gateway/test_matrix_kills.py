@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from support.chat_platform.state import FaultRates, PlatformPost
@@ -79,7 +81,8 @@ async def killed_run(
             async def say(room: str) -> None:
                 text = f"q-{len(run.said)}" + (" long" if chance.random() < 0.02 else "")
                 run.add(Said(room, ann.user, text))
-                await ann.say(room, text)
+                with anyio.CancelScope(shield=True):
+                    await ann.say(room, text)
 
             async def greet(instance: GatewayInstance) -> None:
                 """Clients give keys only to devices that they know: the agent comes first."""
@@ -97,7 +100,15 @@ async def killed_run(
 
             await run_instance(spec, greet, start)
             proxy.rates = FAULTS
-            await run_with_kills(run, spec, start, ask, updates=updates, kills=kills)
+            await run_with_kills(
+                run,
+                spec,
+                start,
+                ask,
+                updates=updates,
+                kills=kills,
+                listening=anyio.lowlevel.checkpoint,
+            )
         keys = {room: session_key_of("matrix", room, "") for room in chats}
         verdict = await run.judge(posts.all(), keys)
     assert " 0 marked" in verdict, "a repeated request is recognized by the server"
