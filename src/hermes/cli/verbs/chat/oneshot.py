@@ -66,7 +66,7 @@ def run_input(
     args: Namespace,
     context: CliContext,
     *,
-    attended: bool,
+    attended: bool = False,
 ) -> int:
     """Run one turn, print what the flags ask for, and return the exit code."""
     listener: Listener

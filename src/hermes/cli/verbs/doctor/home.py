@@ -113,7 +113,7 @@ def _soul(home: Home) -> Iterator[Finding]:
     except FileNotFoundError:
         return
     except OSError as error:
-        says = f"Cannot read {home.soul}: {error.strerror}."
+        says = f"{home.soul} cannot be read: {error.strerror}."
         yield Finding.error("soul", says, f"Rename it: mv {home.soul} {home.soul}.old")
 
 
