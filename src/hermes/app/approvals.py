@@ -1,9 +1,10 @@
 """Build a profile's approval service from its settings, with a model's opinion if enabled."""
 
+import logging
 from functools import partial
 
 import anyio
-from msgspec import structs
+from msgspec import Struct, structs
 
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.approvals.policy import ApprovalMode, ApprovalRules
@@ -12,15 +13,24 @@ from hermes.approvals.service import ApprovalService, QuestionTimeouts
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.schema import Config
+from hermes.config.sections import Seconds
+from hermes.config.sections.messaging import Platform, channel_settings
 from hermes.kit.clock import Clock
 from hermes.kit.ids import new_id
+from hermes.ports.channel_options import read_options
 from hermes.ports.model import ModelRequest
 from hermes.ports.store import Store
-from hermes.schema.errors import ModelError
+from hermes.schema.errors import ConfigError, ModelError
 from hermes.schema.messages import Assistant, Text, Trust, User
+from hermes.schema.scope import platform_of
+
+log = logging.getLogger(__name__)
 
 MAX_OPINION_TOKENS = 16
 """The opinion is one word."""
+_OPTION = "approval_timeout_seconds"
+_TIMEOUTS = {"matrix": "MATRIX_APPROVAL_TIMEOUT_SECONDS"}
+"""The variables of the option, by platform."""
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
 
@@ -49,8 +59,34 @@ def build_approvals(
     limits = QuestionTimeouts(clarify=config.agent.clarify_timeout)
     if settings.timeout is not None:
         limits = structs.replace(limits, approval=settings.timeout, terminal=settings.timeout)
+    limits = structs.replace(limits, channels=_channel_timeouts(config, env))
     opinion = partial(_ask_model, config, models)
     return ApprovalService(store, clock, rules, limits, opinion, forwarder)
+
+
+class _ChannelOptions(Struct, frozen=True):
+    approval_timeout_seconds: Seconds | None = None
+
+
+def _channel_timeouts(config: Config, env: Env) -> dict[str, float]:
+    """Return the seconds for approvals in the channels that have such a setting."""
+    found: dict[str, float] = {}
+    channels = channel_settings({**dict.fromkeys(_TIMEOUTS, Platform()), **config.platforms})
+    for name, settings in channels.items():
+        if (variable := _TIMEOUTS.get(platform_of(name))) is None:
+            continue
+        # Variables never override the settings of further accounts.
+        is_set = "/" in name and _OPTION in settings.extra
+        variables = {} if is_set else {_OPTION: variable}
+        try:
+            options = read_options(_ChannelOptions, name, settings.extra, env, variables)
+        except ConfigError as error:
+            # The channel reports it, too, and does not start.
+            log.warning("%s", error)
+            continue
+        if options.approval_timeout_seconds is not None:
+            found[name] = options.approval_timeout_seconds
+    return found
 
 
 async def _ask_model(config: Config, models: ModelSelector, system: str, question: str) -> str:

@@ -4,7 +4,7 @@ A question is stored before it is shown. Its answer reaches the waiting turn, ev
 restart, and counts once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
 
@@ -69,11 +69,15 @@ NO_LIMIT = 30 * 24 * 3600.0
 
 
 class QuestionTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds that a person has to answer; `terminal` is for the owner at a terminal or page."""
+    """Seconds that a person has to answer; `terminal` is for the owner at a terminal or page.
+
+    `channels` has the seconds for approvals in the chats of some channels.
+    """
 
     approval: float = 60.0
     clarify: float = 3600.0
     terminal: float = NO_LIMIT
+    channels: Mapping[str, float] = {}
 
 
 class AnswerResult(Struct, frozen=True):
@@ -242,7 +246,7 @@ class ApprovalService:
         choices = tuple(ApprovalChoice) if can_be_saved(request) else once
         text = messages.approval_prompt(request, verdict.why)
         question = structs.replace(
-            self._question(scope, QuestionKind.APPROVAL, text, choices),
+            self._question(scope, QuestionKind.APPROVAL, text, choices, home),
             subject=messages.request_subject(request),
             reason=messages.request_reason(request),
             asked=OWNER if verdict.owner_only else scope.principal,
@@ -258,11 +262,19 @@ class ApprovalService:
         )
 
     def _question(
-        self, scope: Scope, kind: QuestionKind, text: str, choices: tuple[str, ...]
+        self,
+        scope: Scope,
+        kind: QuestionKind,
+        text: str,
+        choices: tuple[str, ...],
+        home: Address | None = None,
     ) -> Question:
         origin, seconds = messages.request_origin(scope), self.seconds(kind)
+        address = home or scope.address
         if kind is QuestionKind.APPROVAL and origin in {TERMINAL_ORIGIN, WEB_ORIGIN}:
             seconds = self._timeouts.terminal
+        elif kind is QuestionKind.APPROVAL and address is not None:
+            seconds = self._timeouts.channels.get(address.channel, seconds)
         return Question(
             id=new_id("ask"),
             kind=kind,

@@ -146,6 +146,8 @@ PLATFORMS = (
         ("MAX_MEDIA_BYTES", "largest file that is downloaded", False),
         ("MAX_MESSAGE_LENGTH", "longest post in bytes", False),
         ("ROOM_IDENTITY_TTL_SECONDS", "how long names of rooms are remembered", False),
+        ("APPROVAL_TIMEOUT_SECONDS", "how long an approval can be answered", False),
+        ("APPROVAL_REQUIRE_SENDER", "whether only the requester's reaction approves", False),
         ("PROXY", "proxy for connections to the homeserver", True),
     ), home="HOME_ROOM"),
     PlatformFacts("MATTERMOST", "Mattermost", (

@@ -36,8 +36,12 @@ NOT_A_QUESTION = "none"
 """Placeholder id of a reply to a post that is not a question."""
 
 
-def question_choices(question: Question) -> Choices | None:
-    """Return the buttons of a question; the text of the question lists the answers, too."""
+def question_choices(question: Question, message: InboxMessage) -> Choices | None:
+    """Return the buttons of a question; the text of the question lists the answers, too.
+
+    `message` began the turn that asks.
+    """
+    requester = ""
     if question.kind is QuestionKind.CLARIFY:
         labels = {str(number): label for number, label in enumerate(question.choices, 1)}
     elif question.elsewhere:
@@ -45,7 +49,9 @@ def question_choices(question: Question) -> Choices | None:
         labels = {}
     else:
         labels = {choice: BUTTON_LABELS[ApprovalChoice(choice)] for choice in question.choices}
-    return _choices(question.id, labels)
+        if question.asked == message.principal:
+            requester = message.asker.user
+    return _choices(question.id, labels, requester)
 
 
 def forwarded_choices(question: str) -> Choices | None:
@@ -54,12 +60,12 @@ def forwarded_choices(question: str) -> Choices | None:
     return _choices(question, {once: BUTTON_LABELS[once], deny: BUTTON_LABELS[deny]})
 
 
-def _choices(question: str, labels: Mapping[str, str]) -> Choices | None:
+def _choices(question: str, labels: Mapping[str, str], requester: str = "") -> Choices | None:
     # A press reports the question and the word that would answer it.
     choices = tuple(
         Choice(label, f"{question}:{word}", _sign(word)) for word, label in labels.items()
     )
-    return Choices(choices, in_text=True) if choices else None
+    return Choices(choices, in_text=True, requester=requester) if choices else None
 
 
 def _sign(word: str) -> str:

@@ -106,7 +106,7 @@ class ReplyWriter:
                 reply = structs.replace(
                     self._reply(message, text),
                     question=question.id,
-                    choices=question_choices(question),
+                    choices=question_choices(question, message),
                 )
             case QuestionAnswered(question=question, answer=answer):
                 if answer:

@@ -186,10 +186,15 @@ class Choice(Struct, frozen=True):
 
 
 class Choices(Struct, frozen=True, tag="choices"):
-    """Buttons below the post's text, or a numbered list on platforms without buttons."""
+    """Buttons below the post's text, or a numbered list on platforms without buttons.
+
+    `requester` is the platform's id of the person whose request is to be approved, if that person
+    may do it.
+    """
 
     choices: tuple[Choice, ...]
     in_text: bool = False  # the text already lists them
+    requester: str = ""
 
 
 Block: TypeAlias = Text | Code | Attachment | Choices

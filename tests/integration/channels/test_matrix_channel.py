@@ -25,12 +25,14 @@ from hermes.ports.channel import (
     ChangedReaction,
     Choice,
     Choices,
+    DeletedMessage,
     Inbound,
     Markup,
     NotSent,
     Outbound,
     PressedButton,
     Throttled,
+    Update,
 )
 from hermes.schema.errors import ConfigError
 from hermes.schema.messages import Media, Text
@@ -258,6 +260,40 @@ async def test_reaction_chooses_only_below_our_own_question(
         (ChangedReaction("👍"), sent.id, ann.user),
         (PressedButton("q:once"), sent.id, ann.user),
     ]
+
+
+async def test_only_the_requesters_reaction_approves(
+    homeserver: Homeserver, ann: Person, agent: str, folder: Path
+) -> None:
+    """Also in a later process, and unless the setting allows others."""
+
+    def asked_for(requester: str) -> Outbound:
+        choices = Choices((Choice("Allow", "q:once", "✅"),), requester=requester)
+        return Outbound((Text("Go?"), choices), plain="Go?")
+
+    async with matrix_bench(homeserver, ann, agent, folder) as bench:
+        sent = [
+            (await bench.channel.send(bench.home, asked_for(user))).id
+            for user in ("@bob:test", ann.user)
+        ]
+
+    async def updates(folder: Path, value: str) -> list[Update]:
+        env = {"MATRIX_APPROVAL_REQUIRE_SENDER": value}
+        async with (
+            matrix_bench(homeserver, ann, agent, folder, room=bench.room, env=env) as again,
+            collected_updates(again) as received,
+        ):
+            await listens(again)
+            for event in sent:
+                relation = {"rel_type": "m.annotation", "event_id": event, "key": "✅"}
+                reaction = await ann.send(bench.room, {"m.relates_to": relation}, "m.reaction")
+                await again.acknowledged(reaction)
+                await ann.do(ann.client.room_redact(bench.room, reaction))
+        removals = (DeletedMessage(), ChangedReaction("✅", removed=True))
+        return [one.update for one in received if one.update not in removals]
+
+    assert await updates(folder, "") == [ChangedReaction("✅"), PressedButton("q:once")]
+    assert await updates(folder, "false") == [PressedButton("q:once")] * 2
 
 
 async def test_choices_are_numbered_where_everything_must_be_encrypted(

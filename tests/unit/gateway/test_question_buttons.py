@@ -1,5 +1,6 @@
 """Approvals and clarifications as buttons: a press answers, once, and only for who may."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,14 @@ import pytest
 from msgspec import structs
 
 from hermes.approvals.policy import ApprovalRules
-from hermes.gateway.messages import Admitted, Rejected
-from hermes.gateway.questions import CLOSED
+from hermes.gateway.messages import Admitted, InboxMessage, Rejected
+from hermes.gateway.questions import CLOSED, question_choices
 from hermes.ports.approvals import ApprovalRequest, Isolation
-from hermes.ports.channel import Inbound, PressedButton
+from hermes.ports.channel import Choices, Inbound, PressedButton
 from hermes.ports.tool import ToolContext
-from hermes.schema.messages import Result, text_of
-from hermes.schema.scope import Role
+from hermes.schema.messages import Assistant, Result, Text, User, text_of
+from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
+from hermes.schema.scope import OWNER, Address, Requester, Role
 from hermes.schema.tools import Effect
 from hermes.testing.channel import FAKE_CAPABILITIES, FakeFaultyChannel
 from hermes.testing.scripted_model import answer_script
@@ -113,6 +115,39 @@ async def test_press_by_another_member_is_refused(tmp_path: Path) -> None:
             lambda: any("Only the owner" in one for one in house.channel.texts_in("1"))
         )
         assert house.running() is not None
+
+
+@pytest.mark.parametrize(
+    ("script", "sender", "requester"),
+    [(APPROVAL, "ann", "ann"), (APPROVAL, "eve", "eve"), (CLARIFICATION, "ann", "")],
+)
+async def test_approval_names_who_requested_it(
+    tmp_path: Path, script: list[Assistant], sender: str, requester: str
+) -> None:
+    async with gateway_harness(tmp_path, script, tools=TOOLS, approval_rules=RULES) as house:
+        await house.channel.say("clean up", sender=sender)
+        (post,) = await posts_with_buttons(house)
+        (choices,) = [
+            one for one in house.channel.posts[post][1].blocks if isinstance(one, Choices)
+        ]
+        assert choices.requester == requester
+
+
+def test_request_that_only_the_owner_may_approve_names_nobody() -> None:
+    message = InboxMessage(
+        user=User("m", (Text("clean up"),)),
+        address=Address("test", "1"),
+        asker=Requester(user="eve"),
+        principal="eve",
+    )
+    question = Question(
+        id="ask_1", kind=QuestionKind.APPROVAL, session="s", run="r", text="Delete it?",
+        choices=(ApprovalChoice.ONCE,), until=datetime.now(UTC),
+    )  # fmt: skip
+    for asked, requester in ((OWNER, ""), ("eve", "eve")):
+        choices = question_choices(structs.replace(question, asked=asked), message)
+        assert choices is not None
+        assert choices.requester == requester
 
 
 async def test_question_without_buttons_lists_the_answers(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from hermes.config.sections import Seconds
 from hermes.ports.channel import (
     ChannelCapabilities,
     ChannelManifest,
@@ -31,7 +32,8 @@ class MatrixOptions(Struct, frozen=True, kw_only=True):
     (`off`); without it, `encryption` chooses `optional` or `off`. Here, the lists of people and
     rooms decide which invitations are accepted; the gateway applies them to messages.
     `session_scope` is `auto` (a thread is a session of its own), `room` (threads belong to the
-    room's session) or `thread` (each message begins a thread).
+    room's session) or `thread` (each message begins a thread). The gateway applies
+    `approval_timeout_seconds`.
     """
 
     homeserver: str = ""
@@ -62,6 +64,8 @@ class MatrixOptions(Struct, frozen=True, kw_only=True):
     max_media_bytes: int = MEDIA_LIMIT
     max_message_length: int = MAX_TEXT
     room_identity_ttl_seconds: float = 60.0
+    approval_timeout_seconds: Seconds | None = None
+    approval_require_sender: bool = True
 
     @property
     def mode(self) -> Literal["off", "optional", "required"]:
@@ -94,6 +98,8 @@ _VARIABLES = (
     "max_media_bytes",
     "max_message_length",
     "room_identity_ttl_seconds",
+    "approval_timeout_seconds",
+    "approval_require_sender",
 )
 
 MANIFEST = ChannelManifest(

@@ -112,7 +112,7 @@ class MatrixChannel:
         self._commands = frozenset(name for name, _ in commands)
         self._seen = LastSeen(clock)
         self._reactions: LruMap[str, _Reaction] = LruMap(MAX_REMEMBERED)
-        self._choices = ChoicePosts()
+        self._choices = ChoicePosts(for_requester=options.approval_require_sender)
         self._targets: LruMap[str, str] = LruMap(MAX_REMEMBERED)
         """Rooms by the alias that a post was addressed to."""
 
@@ -174,9 +174,8 @@ class MatrixChannel:
 
     async def _offer(self, room: str, event: str, post: Outbound) -> None:
         """React to our own post with what people can choose from."""
-        offered = offered_choices(post)
-        self._choices.remember(event, offered)
-        for one in offered:
+        self._choices.remember(event, post)
+        for one in offered_choices(post):
             key = transaction(f"{post.key}:{one.sign}" if post.key else "")
             content = reaction_content(event, one.sign)
             try:

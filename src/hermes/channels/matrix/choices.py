@@ -1,5 +1,6 @@
 """Offer the choices of a question as reactions to its post: Matrix has no buttons."""
 
+import logging
 from collections.abc import Sequence
 from html import escape
 
@@ -11,7 +12,10 @@ from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import Choices, Outbound
 
+log = logging.getLogger(__name__)
+
 FIELD = "hermes.choices"
+REQUESTER = "hermes.requester"
 NUMBERS = ("1️⃣", "2️⃣", "3️⃣", "4️⃣", "5️⃣")
 MAX_CHOICES = len(NUMBERS)
 """Each offered reaction is an event, and homeservers limit these."""
@@ -27,40 +31,49 @@ class OfferedChoice(Struct, frozen=True):
 
 
 class _Offer(Struct, frozen=True, kw_only=True):
-    """The part of a message that names its choices: a later process reads them there."""
+    """The part of a message that names its choices: a later process reads them there.
+
+    `requester` is the only one who may choose by a reaction; empty for everyone.
+    """
 
     choices: tuple[OfferedChoice, ...] = field(default=(), name=FIELD)
+    requester: str = field(default="", name=REQUESTER)
 
 
 class ChoicePosts:
     """Knows which of our own messages offer choices."""
 
-    def __init__(self) -> None:
-        self._offered: LruMap[str, Sequence[OfferedChoice]] = LruMap(MAX_REMEMBERED)
+    def __init__(self, *, for_requester: bool) -> None:
+        """With `for_requester`, approvals are only for the person whose request they are about."""
+        self._for_requester = for_requester
+        self._offers: LruMap[str, _Offer] = LruMap(MAX_REMEMBERED)
 
-    def remember(self, event: str, offered: Sequence[OfferedChoice]) -> None:
-        if offered:
-            self._offered.put(event, offered)
+    def remember(self, event: str, post: Outbound) -> None:
+        self._remember(event, _Offer(choices=offered_choices(post), requester=_requester(post)))
 
     def remember_event(self, own: Event) -> None:
         """Read the choices of a message that an earlier process sent."""
         try:
-            self.remember(own.event_id, own.read(_Offer).choices)
+            self._remember(own.event_id, own.read(_Offer))
         except JSON_ERRORS:
             return
 
-    def value(self, event: str, sign: str) -> str:
+    def _remember(self, event: str, offer: _Offer) -> None:
+        if offer.choices:
+            self._offers.put(event, offer)
+
+    def value(self, event: str, sign: str, sender: str) -> str:
         """Return the value of the choice that a reaction stands for; empty if it is none."""
+        offer = self._offers.get(event) or _Offer()
         # Clients differ in whether they ask for the colored form of a character.
         bare = sign.replace(_EMOJI_STYLE, "")
-        return next(
-            (
-                one.value
-                for one in self._offered.get(event) or ()
-                if one.sign.replace(_EMOJI_STYLE, "") == bare
-            ),
-            "",
-        )
+        chosen = [one for one in offer.choices if one.sign.replace(_EMOJI_STYLE, "") == bare]
+        if not chosen:
+            return ""
+        if self._for_requester and offer.requester not in {"", sender}:
+            log.info("%s may not answer the request of %s", sender, offer.requester)
+            return ""
+        return chosen[0].value
 
 
 def offered_choices(post: Outbound) -> tuple[OfferedChoice, ...]:
@@ -71,9 +84,17 @@ def offered_choices(post: Outbound) -> tuple[OfferedChoice, ...]:
 
 
 def choice_content(post: Outbound) -> dict[str, object]:
-    """Return the field of a message that names its choices."""
-    offered = offered_choices(post)
-    return {FIELD: msgspec.to_builtins(offered)} if offered else {}
+    """Return the fields of a message that name its choices and whose request it is about."""
+    if not (offered := offered_choices(post)):
+        return {}
+    requester = _requester(post)
+    named = {REQUESTER: requester} if requester else {}
+    return {FIELD: msgspec.to_builtins(offered), **named}
+
+
+def _requester(post: Outbound) -> str:
+    found = (block.requester for block in post.blocks if isinstance(block, Choices))
+    return next(filter(None, found), "")
 
 
 def legend(post: Outbound) -> list[str]:

@@ -168,7 +168,7 @@ class InboundBuilder:
             return None
         self._reactions.put(event.event_id, (relation.event_id, relation.key))
         address = await self._address_of(origin, relation.event_id)
-        value = self._choices.value(relation.event_id, relation.key)
+        value = self._choices.value(relation.event_id, relation.key, event.sender)
         update = PressedButton(value) if value else ChangedReaction(relation.key)
         return self._change(origin, event, address, relation.event_id, update)
 

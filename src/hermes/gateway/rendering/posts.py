@@ -65,8 +65,12 @@ def compose_posts(
     ]
     if as_buttons and posts:
         last = posts[-1]
-        in_text = all(one.in_text for one in blocks if isinstance(one, Choices))
-        labeled = Choices(_labeled(choices, caps.button_label), in_text=in_text)
+        offered = [one for one in blocks if isinstance(one, Choices)]
+        labeled = Choices(
+            _labeled(choices, caps.button_label),
+            in_text=all(one.in_text for one in offered),
+            requester=next((one.requester for one in offered if one.requester), ""),
+        )
         posts[-1] = Outbound((*last.blocks, labeled), None, last.markup, last.plain)
     return posts + [Outbound((one,), plain=one.caption) for one in sent]
 
