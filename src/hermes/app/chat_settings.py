@@ -100,7 +100,8 @@ class ChatSettings(Struct, dict=True):
     def prompt(self, address: Address) -> str:
         """The part of the prompt about the chat."""
         platform = platform_of(address.channel)
-        section = self.section(own_channel(address.channel))
+        channel = own_channel(address.channel)
+        section = self._sections.get(channel) or self.section(channel)
         prompts: Mapping[str, str] = section.channel_prompts
         hint = self.config.platform_hints.get(platform)
         parts = [

@@ -210,7 +210,9 @@ class Actor(Struct, eq=False):
         """Choose what to answer next, and settle what an earlier process left finished."""
         if self._draining:
             return None
-        services, batch = self._services, next_batch(self._waiting, self._rules)
+        services, batch = self._services, self._waiting
+        if len(batch) > 1:
+            batch = next_batch(batch, self._rules)
         if any(queued.key not in self._fresh for queued in self._waiting):
             turn = await self._recovered_turn(batch)
             if turn is None:
