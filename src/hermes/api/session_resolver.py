@@ -23,7 +23,7 @@ from hermes.schema.sessions import Session
 
 MAX_REMEMBERED = 10_000
 MAX_SAME_OPENING = 4
-"""Number of conversations with the same opening that can be told apart after a restart."""
+"""Number of conversations with the same opening that can be distinguished after a restart."""
 _ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+=-]{0,255}")
 
 

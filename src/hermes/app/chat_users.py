@@ -71,7 +71,7 @@ def list_users(config: Config, env: Mapping[str, str], pairing: Pairing) -> list
 
 
 def approve(pairing: Pairing, platform: str, code: str) -> PairedUser:
-    """Approve whoever got this code. Raises `UsageError`."""
+    """Approve the user who got this code. Raises `UsageError`."""
     answer = pairing.approve(platform, code)
     if isinstance(answer, PairingRejected):
         raise _refusal(platform, answer)

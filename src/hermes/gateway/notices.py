@@ -100,7 +100,7 @@ class OutageNotices:
         self._rate_limiters = rate_limiters
         self._background = background
         self.notified: dict[Address, float] = {}
-        """When each chat was told of the present outage."""
+        """When each chat got the notice of the present outage."""
         self.addresses = LruMap[str, Address](MAX_CHATS)
         """Where the last message of a session came from, by the session's key."""
         self._waiting: dict[object, tuple[Address, float]] = {}

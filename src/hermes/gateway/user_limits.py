@@ -34,7 +34,7 @@ TOO_FAST = "Too many messages in a short time."
 
 
 class UserRate(Struct):
-    """How many messages of a user are accepted now, and when they were last told of the limit."""
+    """How many messages of a user are accepted now, and when the limit was last mentioned."""
 
     tokens: float
     at: float

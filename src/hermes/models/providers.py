@@ -43,7 +43,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True):
     where a wire requires a limit and none is set; `budgets` are reasoning tokens, one for each of
     `EFFORTS`; `betas` are beta features to request. A small model is offered only the `tools` named
     here, and gets only this `prompt`. `stores_responses` means that the server stores earlier
-    answers and can continue from one, `json_output` that it can be told to answer in JSON.
+    answers and can continue from one, `json_output` that it can be asked to answer in JSON.
     """
 
     max_tokens_field: str = "max_tokens"

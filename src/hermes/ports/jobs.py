@@ -71,7 +71,7 @@ class JobPolicy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     - `timeout`: how long a run may take; None: only the limit for inactivity applies.
     - `retries`: how often a failed fire is repeated, after `retry_delay`, then twice that, ...
     - `spend_cap`: a run ends when it has cost this much.
-    - `alert_after`: after how many failures in a row the job's chat is told, once; 0: never.
+    - `alert_after`: after how many failures in a row the job's chat gets a notice, once; 0: never.
     """
 
     missed: MissedFires = MissedFires.LAST

@@ -46,7 +46,7 @@ FLUSH_INTERVAL = 0.05
 MAX_PROGRESS = 20_000
 MAX_WORDS = 80
 _UNLISTED = frozenset({"api_task", "review", "subagent"})
-"""Sources of sessions that the list of sessions leaves out; nobody is notified of their end."""
+"""Sources of sessions that the list of sessions leaves out; their end sends no notification."""
 
 
 class LiveTurn:

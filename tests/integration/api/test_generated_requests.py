@@ -25,7 +25,7 @@ from hermes.api.server import ApiServer
 from hermes.kit.clock import SystemClock
 from hermes.ports.feature_catalog import FEATURES, feature_routes
 from hermes.store.connection import READ_ONLY, connect
-from hermes.store.rows import fetch_number_or_none
+from hermes.store.rows import NumberRow, fetch_one
 from support.api_server import KEY, ApiHarness, ApiResponse, api_harness, api_settings
 from support.generated_requests import (
     FIRST,
@@ -71,7 +71,8 @@ class Disk:
         return {name: self._number(f"SELECT count(*) FROM {name}") for name in COUNTED}  # noqa: S608
 
     def _number(self, question: str) -> int:
-        return fetch_number_or_none(self._db.execute(question)) or 0
+        row = fetch_one(self._db.execute(question), NumberRow)
+        return row.value if row else 0
 
     def close(self) -> None:
         self._db.close()

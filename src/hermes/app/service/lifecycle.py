@@ -20,7 +20,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     """`replace` stops a running gateway first; `force` skips the wait after repeated restarts.
 
     `ready_fd` is a pipe on which the starting process waits for readiness. Other gateways on the
-    same store take over when this one has not been heard of for `worker_ttl`.
+    same store take over when this one has sent no heartbeat for `worker_ttl`.
     """
 
     replace: bool = False

@@ -203,7 +203,7 @@ class WebApi:
         return answer.channel.id
 
     async def upload(self, name: str, media_type: str, data: bytes) -> str:
-        """Upload a file and return its id; nobody sees it yet. Raises `NotSent`."""
+        """Upload a file and return its id; it is not posted yet. Raises `NotSent`."""
         try:
             fields = {"filename": name, "length": len(data)}
             target = await self.call_with_retries(

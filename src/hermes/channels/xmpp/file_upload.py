@@ -32,7 +32,7 @@ class FileUpload:
         try:
             answer = await self._http.call("PUT", put.get("url", ""), HttpBody(data, headers))
         except UnknownOutcome as error:
-            # A file whose URL nobody has was not sent.
+            # A file counts as sent only once its URL was sent.
             raise NotSent(str(error)) from error
         if not answer.ok:
             raise NotSent(f"The XMPP server refused the file: {answer.status}")
