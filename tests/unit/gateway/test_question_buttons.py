@@ -133,7 +133,7 @@ async def test_approval_names_who_requested_it(
         assert choices.requester == requester
 
 
-def test_request_that_only_the_owner_may_approve_names_nobody() -> None:
+def test_request_that_only_the_owner_may_approve_names_no_one() -> None:
     message = InboxMessage(
         user=User("m", (Text("clean up"),)),
         address=Address("test", "1"),
