@@ -130,6 +130,10 @@ class Actor(Struct, eq=False):
                 return self._woken.is_set()
             failpoint("actor.claimed")
             missed = any(queued.message.missed for queued in self._waiting)
+            first = self._waiting[0].message
+            if BusyMode.QUEUE in {self._rules.busy, first.busy_mode}:
+                # Each message has a turn of its own.
+                missed = False
             # The same turn answers messages that follow at once.
             pause = max(self._rules.debounce, self._rules.missed if missed else 0.0)
             if pause > 0 and not await self._wait_for_burst(pause):

@@ -156,6 +156,19 @@ async def test_missed_messages_become_one_turn(tmp_path: Path) -> None:
         assert len(harness.model.requests) == 2
 
 
+async def test_missed_message_with_a_turn_of_its_own_is_answered_at_once(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with gateway_harness(
+        tmp_path, rules=gateway_rules(BusyMode.QUEUE), clock=clock
+    ) as harness:
+        written_at, here = clock.now() - timedelta(hours=1), Address("fake", "1")
+        for text in ("one", "two"):
+            missed = Inbound(text, here, "ann", (Text(text),), written_at=written_at)
+            await harness.channel.type(missed)
+        await harness.wait_for_posts("re: one", "re: two")
+        assert 0.5 not in clock.slept
+
+
 async def by_sender(inbound: Inbound) -> Admitted:
     """A thread in which an owner and a guest share one session."""
     role = Role.OWNER if inbound.sender == "me" else Role.GUEST
