@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 
 from bench.report import Number, show
-from bench.store import ROWS, Prose, at_most, bulk, plain
+from bench.store import ROWS, Prose, at_most, bulk, measured
 from hermes.kit.clock import SystemClock
 from hermes.schema.scope import OWNER
 from hermes.store.sqlite import SqliteStore, open_store
@@ -30,8 +30,8 @@ async def building(store: SqliteStore) -> list[Number]:
         pass
     rate = ROWS / (time.perf_counter() - began)
     return [
-        plain("first recall, without vectors", first, "s"),
-        plain("building vectors, in the background", rate, "messages/s"),
+        measured("first recall, without vectors", first, "s"),
+        measured("building vectors, in the background", rate, "messages/s"),
     ]
 
 
@@ -48,9 +48,9 @@ async def recalls(store: SqliteStore, prose: Prose) -> list[Number]:
         waits.append(time.perf_counter() - began)
     waits.sort()
     return [
-        plain("loading all vectors, once per process", loading * 1e3, "ms"),
+        measured("loading all vectors, once per process", loading * 1e3, "ms"),
         at_most(f"recall over {ROWS:,} messages, p95", waits[int(QUERIES * 0.95)] * 1e3, "ms", 50),
-        plain("  median", waits[QUERIES // 2] * 1e3, "ms"),
+        measured("  median", waits[QUERIES // 2] * 1e3, "ms"),
     ]
 
 
@@ -60,7 +60,7 @@ async def _measure(folder: Path) -> list[Number]:
         await bulk(store, prose)
         lines = await building(store) + await recalls(store, prose)
         stats = await store.maintenance.stats()
-        lines.append(plain("database size with vectors", stats.size / 1e6, "MB"))
+        lines.append(measured("database size with vectors", stats.size / 1e6, "MB"))
     return lines
 
 
