@@ -128,6 +128,7 @@ PLATFORMS = (
         ("ACCESS_TOKEN", "access token", True),
         ("PASSWORD", "password, if there is no token", True),
         ("RECOVERY_KEY", "the account's recovery key, with which the device is signed", True),
+        ("RECOVERY_KEY_OUTPUT_FILE", "file for the recovery key of an account without one", False),
         ("ENCRYPTION", "whether encrypted rooms are served", False),
         ("E2EE_MODE", "encrypted rooms: off, optional or required", False),
         ("DEVICE_ID", "device id for the first login", False),

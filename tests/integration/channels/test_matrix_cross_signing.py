@@ -13,14 +13,18 @@ from Crypto.Signature import eddsa
 from msgspec import Struct
 
 from hermes.channels.matrix.channel import open_channel
-from hermes.channels.matrix.cross_signing import SELF_SIGNING, encrypt_secret
+from hermes.channels.matrix.cross_signing import (
+    SELF_SIGNING,
+    decode_recovery_key,
+    encode_recovery_key,
+    encrypt_secret,
+)
 from hermes.schema.errors import ConfigError
 from support.matrix import PASSWORD, channel_deps, new_user
 from support.synapse import Homeserver, call
 
 pytestmark = pytest.mark.slow
 
-ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 CLIENT = "/_matrix/client/v3"
 
 
@@ -33,18 +37,6 @@ class Account(Struct, frozen=True):
 
 def b64(data: bytes) -> str:
     return base64.b64encode(data).decode().rstrip("=")
-
-
-def encode_recovery_key(secret: bytes) -> str:
-    data = b"\x8b\x01" + secret
-    parity = 0
-    for byte in data:
-        parity ^= byte
-    number, text = int.from_bytes(data + bytes([parity]), "big"), ""
-    while number:
-        number, rest = divmod(number, 58)
-        text = ALPHABET[rest] + text
-    return " ".join(text[start : start + 4] for start in range(0, len(text), 4))
 
 
 def signed(key: Any, user: str, name: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -101,3 +93,61 @@ async def test_recovery_key_signs_the_device(homeserver: Homeserver, tmp_path: P
     found: Any = await asyncio.to_thread(call, homeserver, "POST", path, query, account.token)
     device = found["device_keys"][account.user][opened.login.device_id]
     assert f"ed25519:{account.self_signing}" in device["signatures"][account.user]
+
+
+def keys_of(server: Homeserver, user: str, token: str) -> Any:
+    asked: dict[str, Any] = {"device_keys": {user: []}}
+    return call(server, "POST", f"{CLIENT}/keys/query", asked, token)
+
+
+async def test_recovery_key_is_created_once(homeserver: Homeserver, tmp_path: Path) -> None:
+    """A file without keys, as after a crash, is used; keys on the server are never replaced."""
+    user, folder = await asyncio.to_thread(new_user, homeserver, "agent"), tmp_path / "home"
+    env = {"MATRIX_RECOVERY_KEY_OUTPUT_FILE": "secrets/key.txt"}
+    file, seen = folder / "secrets" / "key.txt", list[Any]()
+    file.parent.mkdir(parents=True)
+    prepared = encode_recovery_key(os.urandom(32))
+    file.write_text(prepared)
+    for _ in range(2):
+        async with open_channel(channel_deps(folder, homeserver.url, user, env=env)) as channel:
+            opened = await channel._device.ready()
+            seen.append(
+                await asyncio.to_thread(keys_of, homeserver, user, opened.login.access_token)
+            )
+        assert file.read_text() == prepared
+    first, second = seen
+    for usage in ("master_keys", "self_signing_keys", "user_signing_keys"):
+        assert first[usage][user] == second[usage][user]
+    (own,) = first["self_signing_keys"][user]["keys"]
+    assert own in second["device_keys"][user][opened.login.device_id]["signatures"][user]
+    # Another device needs the key only.
+    deps = channel_deps(
+        tmp_path / "other", homeserver.url, user, env={"MATRIX_RECOVERY_KEY": prepared}
+    )
+    async with open_channel(deps) as channel:
+        assert (await channel._device.ready()).account_keys
+
+
+async def test_new_recovery_key_is_readable_for_the_owner_only(
+    homeserver: Homeserver, tmp_path: Path
+) -> None:
+    user = await asyncio.to_thread(new_user, homeserver, "agent")
+    file = tmp_path / "key.txt"
+    env = {"MATRIX_RECOVERY_KEY_OUTPUT_FILE": str(file)}
+    async with open_channel(channel_deps(tmp_path, homeserver.url, user, env=env)) as channel:
+        assert (await channel._device.ready()).account_keys
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(decode_recovery_key(file.read_text())) == 32
+
+
+async def test_keys_of_another_client_are_kept(homeserver: Homeserver, tmp_path: Path) -> None:
+    account = await asyncio.to_thread(create_account, homeserver)
+    before = await asyncio.to_thread(keys_of, homeserver, account.user, account.token)
+    file = tmp_path / "key.txt"
+    env = {"MATRIX_RECOVERY_KEY_OUTPUT_FILE": str(file)}
+    deps = channel_deps(tmp_path, homeserver.url, account.user, env=env)
+    async with open_channel(deps) as channel:
+        assert not (await channel._device.ready()).account_keys
+    after = await asyncio.to_thread(keys_of, homeserver, account.user, account.token)
+    assert before["master_keys"] == after["master_keys"]
+    assert not file.exists()

@@ -23,7 +23,6 @@ from hermes.ports.channel import ChannelManifest
 DOCS = Path(__file__).parents[3] / "docs" / "channels"
 SERVED = [one for one in MANIFESTS.values() if one.options is not None]
 UNUSED_VARIABLES = (
-    "MATRIX_RECOVERY_KEY_OUTPUT_FILE",
     "QQ_STT_API_KEY",
     "HERMES_TELEGRAM_NOTIFICATIONS",
     "HERMES_TELEGRAM_HTTP_POOL_SIZE",

@@ -41,6 +41,7 @@ class MatrixOptions(Struct, frozen=True, kw_only=True):
     password: str = ""
     device_id: str = ""
     recovery_key: str = ""
+    recovery_key_output_file: str = ""
     encryption: bool = True
     e2ee_mode: EncryptionMode = ""
     proxy_url: str = ""
@@ -80,6 +81,7 @@ _VARIABLES = (
     "password",
     "device_id",
     "recovery_key",
+    "recovery_key_output_file",
     "encryption",
     "e2ee_mode",
     "thread_require_mention",

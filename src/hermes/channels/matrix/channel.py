@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import anyio
 from msgspec import Struct, structs
@@ -61,7 +62,7 @@ HandleInbound = Callable[[Inbound], Awaitable[None]]
 MAX_REMEMBERED = 5_000
 LOGIN_PAUSE = 0.5
 _OWN = (
-    *("homeserver", "user_id", "password", "device_id", "recovery_key"),
+    *("homeserver", "user_id", "password", "device_id", "recovery_key", "recovery_key_output_file"),
     *("allowed_users", "allow_all_users"),
 )
 """Options whose variables apply to the first account only."""
@@ -325,6 +326,7 @@ def credentials(deps: ChannelDeps) -> Credentials:
     homeserver = options.homeserver.strip().rstrip("/")
     if homeserver and "://" not in homeserver:
         homeserver = f"https://{homeserver}"
+    output = options.recovery_key_output_file.strip()
     missing = "" if homeserver else "homeserver (MATRIX_HOMESERVER)"
     if not token and not (options.user_id and options.password):
         missing = "access token (MATRIX_ACCESS_TOKEN) or user id and password"
@@ -339,6 +341,7 @@ def credentials(deps: ChannelDeps) -> Credentials:
         password=options.password,
         device=options.device_id.strip(),
         recovery_key=options.recovery_key,
+        recovery_key_file=deps.home / Path(output).expanduser() if output else None,
     )
 
 

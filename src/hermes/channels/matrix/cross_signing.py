@@ -1,6 +1,6 @@
 """Sign the agent's device with the key of its account, which the recovery key unlocks.
 
-Other clients then show the device as verified by its owner. The keys are never created here.
+Other clients then show the device as verified by its owner.
 """
 
 import base64
@@ -134,6 +134,18 @@ def decode_recovery_key(text: str) -> bytes:
     if not data.startswith(_PREFIX) or parity:
         raise ConfigError("The recovery key is mistyped.", hint=_WRONG)
     return data[2:34]
+
+
+def encode_recovery_key(secret: bytes) -> str:
+    """Write 32 bytes as people copy them: in groups of four letters and digits."""
+    parity, data = 0, _PREFIX + secret
+    for byte in data:
+        parity ^= byte
+    number, text = int.from_bytes(data + bytes([parity]), "big"), ""
+    while number:
+        number, rest = divmod(number, 58)
+        text = _ALPHABET[rest] + text
+    return " ".join(text[start : start + 4] for start in range(0, len(text), 4))
 
 
 def _derive(secret: bytes, name: str) -> tuple[bytes, bytes]:

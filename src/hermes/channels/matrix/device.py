@@ -11,6 +11,7 @@ from hermes.channels.matrix.client_api import ClientApi, LoggedOut
 from hermes.channels.matrix.cross_signing import sign_device
 from hermes.channels.matrix.encryption import Encryption, LostDevice
 from hermes.channels.matrix.objects import Login
+from hermes.channels.matrix.recovery_key import stored_recovery_key
 from hermes.channels.state_file import StateFile
 from hermes.kit.errors import TemporaryError
 from hermes.kit.file_lock import FileLock
@@ -32,6 +33,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
     password: str = ""
     device: str = ""
     recovery_key: str = ""
+    recovery_key_file: Path | None = None
 
 
 class OpenDevice(Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ class Device:
         encryption = Encryption(api=self._api, login=login, folder=self._folder)
         try:
             await encryption.publish()
-            keys = await sign_device(self._api, login, encryption, given.recovery_key)
+            keys = await self._signed(login, encryption, given)
         except BaseException as error:
             encryption.close()
             if isinstance(error, LostDevice) and not given.token and given.password:
@@ -135,8 +137,17 @@ class Device:
         login = await self._with_password(given, "")
         encryption = Encryption(api=self._api, login=login, folder=self._folder)
         await encryption.publish()
-        keys = await sign_device(self._api, login, encryption, given.recovery_key)
+        keys = await self._signed(login, encryption, given)
         return OpenDevice(login=login, encryption=encryption, account_keys=keys)
+
+    async def _signed(
+        self, login: Login, encryption: Encryption, given: Credentials
+    ) -> dict[str, str]:
+        """Sign the device, and return the account's public key by its name."""
+        key, path = given.recovery_key, given.recovery_key_file
+        if not key.strip() and path is not None:
+            key = await stored_recovery_key(self._api, login.user_id, given.password, path)
+        return await sign_device(self._api, login, encryption, key)
 
     async def _log_in(self, given: Credentials) -> Login:
         if given.token:
