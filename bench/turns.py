@@ -14,6 +14,7 @@ from bench.processes import mock_server
 from bench.report import Number
 from hermes.agent.plan import Plan
 from hermes.app.build import AppOptions, open_app
+from hermes.bus.memory import MemoryBus
 from hermes.config.env import Env, process_env
 from hermes.config.home import resolve_home
 from hermes.kit.clock import SystemClock
@@ -93,6 +94,7 @@ async def _cost_per_call(effect: Effect) -> float:
                 planner=planner,
                 price=lambda *_: None,
                 profile="default",
+                bus=MemoryBus(),
             )
             conversation = Conversation(store, clock, runner, SessionOptions())
             start = time.perf_counter()

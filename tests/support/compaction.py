@@ -10,6 +10,7 @@ from msgspec import Raw
 from hermes.agent.history import CompactionLimits
 from hermes.agent.plan import Plan
 from hermes.agent.prompts import prompt_text
+from hermes.bus.memory import MemoryBus
 from hermes.compaction.compactor import Compactor, ViewStore
 from hermes.compaction.pins import Pins
 from hermes.compaction.service import CompactionOptions, CompactionResult, CompactionService
@@ -158,6 +159,7 @@ class CompactionHarness:
             planner=self.planner,
             price=token_price,
             profile="default",
+            bus=MemoryBus(),
             compaction=self.compaction,
         )
         self.conversation = Conversation(store, clock, self.runner, SessionOptions(cwd="/work"))

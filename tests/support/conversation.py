@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from hermes.agent.plan import Plan
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import Clock, SystemClock
 from hermes.ports.approvals import Approvals, PendingQuestions
 from hermes.ports.model import Model
@@ -30,7 +31,7 @@ from support.turns import EventRecorder, FakeTool
 async def run_turn(
     runner: Runner, request: TurnRequest, recorder: EventRecorder | None = None
 ) -> Outcome:
-    reading = RunReading(recorder or EventRecorder())
+    reading = RunReading(recorder or EventRecorder(), runner.bus, request.run)
     await reading.follow(partial(runner.run, request, reading))
     assert reading.ended is not None
     return reading.ended.outcome
@@ -106,6 +107,7 @@ class ConversationHarness:
             planner=self.planner,
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
             questions=None if questions is None else lambda: questions,
             after_turn=self.after_turn,
         )

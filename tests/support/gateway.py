@@ -345,6 +345,7 @@ async def gateway_harness(
             planner.approvals = approvals
         runner = runs(
             store=store, clock=clock, planner=planner, price=fixed_price, profile="default",
+            bus=bus,
         )  # fmt: skip
 
         def command_context(conversation: Conversation) -> CommandContext:

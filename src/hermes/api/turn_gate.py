@@ -14,6 +14,7 @@ from hermes.api.errors import ApiError
 from hermes.api.metrics import ApiMetrics, ProfileMetrics
 from hermes.api.side_calls import SideCall
 from hermes.app.build import App
+from hermes.ports.bus import RUN_TOPIC
 from hermes.schema.scope import OWNER, Address, Role
 from hermes.schema.sessions import Session
 from hermes.session.followed_run import RunReader, RunReading
@@ -174,7 +175,7 @@ class TurnGate:
         `stop` ends a turn that outlives its client. Raises `SessionBusy`, `ConfigError` without a
         model, and `ApiError` for a session that a turn of this role may not continue.
         """
-        reading, session = RunReading(reader), request.session
+        reading, session = RunReading(reader, app.bus, request.run), request.session
         with self._counted(app, slot, reading):
             principal = principal_for(request.role, session.id)
             if session.principal != principal:
@@ -201,9 +202,10 @@ class TurnGate:
         self, app: App, call: SideCall, reader: RunReader, slot: TurnSlot
     ) -> None:
         """Run a side call like a turn. Raises `ConfigError` without a model."""
-        reading = RunReading(reader)
+        reading = RunReading(reader, app.bus, call.run)
+        publish = partial(app.bus.publish, RUN_TOPIC.format(call.run))
         with self._counted(app, slot, reading):
-            await reading.follow(partial(call.run_in, app, reading.publish))
+            await reading.follow(partial(call.run_in, app, publish))
 
     @contextmanager
     def _counted(self, app: App, slot: TurnSlot | None, reading: RunReading) -> Generator[None]:

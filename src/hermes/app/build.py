@@ -352,6 +352,7 @@ class App:
             ),
             price=price,
             profile=self.home.profile,
+            bus=self.bus,
             compaction=self.compaction,
             questions=lambda: self.approvals,
             after_turn=after_turn,

@@ -1,16 +1,34 @@
 """The bus of one process: everything stays in one event loop."""
 
 import asyncio
-from collections.abc import Collection, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 
 from msgspec import Struct, field
+
+from hermes.schema.events import Event
 
 
 class MemoryBus(Struct, kw_only=True, eq=False):
     """Implements `hermes.ports.bus.Bus`."""
 
+    _subscribers: dict[str, list[Callable[[Event], None]]] = {}
     _listeners: dict[str, list["Wakeups"]] = {}
+
+    def publish(self, topic: str, event: Event) -> None:
+        for receive in self._subscribers.get(topic, ()):
+            receive(event)
+
+    @contextmanager
+    def subscribe(self, topic: str, receive: Callable[[Event], None]) -> Generator[None]:
+        subscribers = self._subscribers.setdefault(topic, [])
+        subscribers.append(receive)
+        try:
+            yield
+        finally:
+            subscribers.remove(receive)
+            if not subscribers:
+                del self._subscribers[topic]
 
     def wake(self, topic: str, key: str = "") -> None:
         self.wake_here(topic, key)

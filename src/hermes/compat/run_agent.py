@@ -211,6 +211,7 @@ def _use_runtime(app: App, runtime: Runtime) -> None:
         planner=RuntimePlanner(runtime, app.planner),
         price=app.price,
         profile=app.home.profile,
+        bus=app.bus,
     )
     runner.lease_renewer = app.runner.lease_renewer
     session = app.conversation.session

@@ -1,8 +1,13 @@
-"""Wake-ups between parts of a gateway; durable state is in the store."""
+"""Live events and wake-ups between parts of a gateway; durable state is in the store."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
+
+from hermes.schema.events import Event
+
+RUN_TOPIC = "run.{}"
+"""The topic with the events of a run."""
 
 
 class Wakeups(Protocol):
@@ -18,6 +23,16 @@ class Wakeups(Protocol):
 
 
 class Bus(Protocol):
+    def publish(self, topic: str, event: Event) -> None:
+        """Pass an event to the current subscribers of the topic, in order; never blocks."""
+        ...
+
+    def subscribe(
+        self, topic: str, receive: Callable[[Event], None]
+    ) -> AbstractContextManager[None]:
+        """Pass the events of the topic to `receive`, which must not block, during the block."""
+        ...
+
     def wake(self, topic: str, key: str = "") -> None:
         """Wake every listener of the topic and pass it the key; never blocks.
 

@@ -167,7 +167,6 @@ class Conversation:
         self._check_not_running()
         steering = self._steering = SteeringQueue(self._store, self.session.id)
         scope = self._scope = anyio.CancelScope()
-        reading = RunReading(reader := _ConversationReader(steering, emit))
         request = TurnRequest(
             session=self.session,
             message=message,
@@ -178,6 +177,8 @@ class Conversation:
             async_delivery=self._options.async_delivery,
         )
         self._replaces = None
+        reader = _ConversationReader(steering, emit)
+        reading = RunReading(reader, self._runner.bus, request.run)
         turn = partial(self._runner.run, request, reading, steer=steering.take)
         try:
             await reading.follow(turn, scope)

@@ -1,4 +1,4 @@
-"""Run a turn in a task of its own while its surface reads the events."""
+"""Run a turn in a task of its own while its surface reads the events from the bus."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,6 +9,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import Struct, field
 
+from hermes.ports.bus import RUN_TOPIC, Bus
 from hermes.ports.store import Write
 from hermes.schema.events import Event, ReasoningDelta, RunEnded, TextDelta
 from hermes.schema.messages import Message
@@ -34,12 +35,14 @@ class RunReader(Protocol):
 
 
 class RunReading(Struct, eq=False):
-    """Passes the events of a run, published by its own task, to a reader; `ended` is the last one.
+    """Passes the events of a run from the bus to a reader; `ended` is the last one.
 
     A slow reader gets consecutive text deltas joined, and never loses a fact.
     """
 
     _reader: RunReader
+    _bus: Bus
+    _run: str
     started: bool = False
     ended: RunEnded | None = None
     _unread: list[Event] = []
@@ -50,8 +53,8 @@ class RunReading(Struct, eq=False):
     _over: bool = False
     _failure: Exception | None = None
 
-    def publish(self, event: Event) -> None:
-        """Add an event to those that the reader gets next; never blocks."""
+    def _receive(self, event: Event) -> None:
+        """Add an event to those that the reader gets next."""
         self.started = True
         self.ended = event if isinstance(event, RunEnded) else None
         unread = self._unread
@@ -77,25 +80,26 @@ class RunReading(Struct, eq=False):
         # Not in a task group, which costs more than the rest of following a run.
         scope = anyio.CancelScope()
         failure: BaseException | None = None
-        task = asyncio.create_task(self._run(work, scope, stop))  # noqa: TID251 - owned by this call
-        try:
-            while self._unread or not self._over:
-                if self._unread:
-                    self._pass_on()
-                    await self._reader.flush()
-                else:
-                    await self._changed.wait()
-                    self._changed.clear()
-        except BaseException as error:  # noqa: BLE001 - raised when the run is over
-            failure = error
-            scope.cancel()
-        while not task.done():
+        with self._bus.subscribe(RUN_TOPIC.format(self._run), self._receive):
+            task = asyncio.create_task(self._do_work(work, scope, stop))  # noqa: TID251 - owned by this call
             try:
-                with anyio.CancelScope(shield=failure is not None):
-                    await asyncio.wait([task])
-            except asyncio.CancelledError as cancelled:
-                failure = cancelled
+                while self._unread or not self._over:
+                    if self._unread:
+                        self._pass_on()
+                        await self._reader.flush()
+                    else:
+                        await self._changed.wait()
+                        self._changed.clear()
+            except BaseException as error:  # noqa: BLE001 - raised when the run is over
+                failure = error
                 scope.cancel()
+            while not task.done():
+                try:
+                    with anyio.CancelScope(shield=failure is not None):
+                        await asyncio.wait([task])
+                except asyncio.CancelledError as cancelled:
+                    failure = cancelled
+                    scope.cancel()
         # Deliver the events that a cancelled reader missed.
         self._pass_on()
         if (failure := failure or self._failure) is not None:
@@ -106,7 +110,7 @@ class RunReading(Struct, eq=False):
         self._pass_on()
         return self._reader.final_writes(ended, messages)
 
-    async def _run(
+    async def _do_work(
         self,
         work: Callable[[], Awaitable[object]],
         scope: anyio.CancelScope,

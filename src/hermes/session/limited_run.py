@@ -55,7 +55,7 @@ class LimitedRun:
         self.result: RunResult | None = None
 
     async def run(self, turn: TurnRequest) -> RunResult:
-        reading = RunReading(self)
+        reading = RunReading(self, self._runner.bus, turn.run)
         failure: HermesError | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch)

@@ -27,6 +27,7 @@ from hermes.kit.failpoints import failpoint
 from hermes.kit.ids import new_holder_id
 from hermes.logs import log_session
 from hermes.ports.approvals import PendingQuestions
+from hermes.ports.bus import RUN_TOPIC, Bus
 from hermes.ports.store import AppendMessage, Fence, Store
 from hermes.schema.errors import LeaseLost, SessionBusy, UsageError
 from hermes.schema.events import Event, Outcome, RunEnded
@@ -96,11 +97,13 @@ class Runner:
         planner: Planner,
         price: PriceFunction,
         profile: str,
+        bus: Bus,
         compaction: CompactionService | None = None,
         questions: Callable[[], PendingQuestions] | None = None,
         after_turn: Sequence[AfterTurn] = (),
     ) -> None:
         """With `questions`, a turn that waits for a person can be resumed."""
+        self.bus = bus
         self.compaction = compaction
         self.foreground = ForegroundTurns(clock)
         self.lease_renewer = LeaseRenewer(clock, store.workers.ttl)
@@ -139,7 +142,7 @@ class Runner:
     async def run(
         self, request: TurnRequest, reading: RunReading, *, steer: ReadSteering = no_steering
     ) -> None:
-        """Accept the message, then answer it; `reading` gets the events and adds final writes.
+        """Accept the message, then answer it; `reading` adds final writes.
 
         Raises `SessionBusy` before anything is accepted.
         """
@@ -250,7 +253,7 @@ class Runner:
             if turn.note is not None:
                 history.add(turn.note)
         failpoint("runner.accepted")
-        publish = reading.publish
+        publish = partial(self.bus.publish, RUN_TOPIC.format(scope.run))
         if self._observers:
             publish = self._observed(publish, turn, scope)
         recorder = Recorder(

@@ -125,7 +125,8 @@ class Subagent:
         failure, stop = "", anyio.CancelScope()
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch, stop)
-            reading = RunReading(_ProgressReader(self._on_event, progress))
+            reader = _ProgressReader(self._on_event, progress)
+            reading = RunReading(reader, self._runner.bus, turn.run)
             try:
                 await reading.follow(partial(self._runner.run, turn, reading), stop)
             except HermesError as error:

@@ -166,6 +166,7 @@ async def test_unstored_end_of_a_runtime_turn_is_reported(
                 planner=planner,
                 price=app.price,
                 profile=app.home.profile,
+                bus=app.bus,
             )
             with full_at_the_end(1):
                 response = await harness.ask("POST", path, body)

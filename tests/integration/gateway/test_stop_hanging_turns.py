@@ -120,6 +120,7 @@ async def hang_harness(folder: Path, kind: str) -> AsyncGenerator[HangHarness]:
                 planner=planner,
                 price=app.price,
                 profile=app.home.profile,
+                bus=app.bus,
             )
 
     with ExitStack() as stack:

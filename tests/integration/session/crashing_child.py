@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 
 from hermes.agent.plan import Plan
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.ports.tool import ToolContext
 from hermes.schema.events import Event, TextDelta
@@ -112,6 +113,7 @@ async def main(folder: Path, place: str, pipe: int) -> None:
             planner=planner,
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         conversation = Conversation(store, clock, runner, SessionOptions())
         await conversation.begin_with([], "s1")

@@ -19,6 +19,7 @@ import anyio
 import anyio.lowlevel
 from msgspec import structs
 
+from hermes.bus.memory import MemoryBus
 from hermes.kit.clock import SystemClock
 from hermes.ports.model import ModelRequest
 from hermes.schema.events import Event
@@ -53,6 +54,7 @@ async def live(folder: Path, run: int, *, last: bool) -> None:
             planner=planner,
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         talk = Conversation(store, clock, runner, SessionOptions(cwd=str(folder)))
         if run:

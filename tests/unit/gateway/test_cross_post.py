@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hermes.bus.memory import MemoryBus
 from hermes.gateway.cross_post import CrossPoster
 from hermes.gateway.session_keys import SessionKeys
 from hermes.kit.clock import SystemClock
@@ -51,6 +52,7 @@ async def chat(folder: Path) -> AsyncGenerator[Chat]:
             planner=FakePlanner(ScriptedModel(answer_script("Hm.")), {}),
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         source = SessionSource(platform="telegram", chat_id="7", chat_type="dm")
         key = build_session_key(source, profile="default")

@@ -84,6 +84,7 @@ class WakeupHarness:
             planner=FakePlanner(EchoModel(), {}),
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         approvals = ApprovalService(store, clock, ApprovalRules())
         composition = gateway_composition(

@@ -4,6 +4,7 @@ import anyio
 import msgspec
 import pytest
 
+from hermes.bus.memory import MemoryBus
 from hermes.ports.store import AppendMessage, EnqueueItem, QueueItem
 from hermes.schema.errors import ConfigError, NotFound, StoreError, UsageError
 from hermes.schema.events import Outcome
@@ -289,6 +290,7 @@ async def test_latest_session_is_the_most_recently_active() -> None:
             planner=harness.planner,
             price=lambda *_: None,
             profile="default",
+            bus=MemoryBus(),
         )
         other = Conversation(harness.store, clock, runner, SessionOptions(source="library"))
         await other.submit([Text("two")], EventRecorder())

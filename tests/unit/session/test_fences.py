@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.bus.memory import MemoryBus
 from hermes.ports.approvals import RecoveredQuestions
 from hermes.ports.ownership import WORKER_TTL
 from hermes.ports.store import AppendMessage, Fence, OpenSession, QueueItem, Write
@@ -49,6 +50,7 @@ class WatchedHarness:
             planner=planner,
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )  # type: ignore[arg-type]
 
     async def _commit(self, *writes: Write, fence: Fence | None = None) -> None:

@@ -1,10 +1,13 @@
 """A turn runs in a task of its own while its surface reads the events."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import anyio
 import pytest
 
+from hermes.bus.memory import MemoryBus
+from hermes.ports.bus import RUN_TOPIC
 from hermes.ports.store import CompleteItem, Write
 from hermes.schema.events import Event, Notice, Outcome, RunEnded, RunStarted, TextDelta
 from hermes.schema.messages import Message
@@ -33,11 +36,17 @@ class Reader:
         return [CompleteItem("m1")]
 
 
+def _followed(reader: Reader) -> tuple[RunReading, Callable[[Event], None]]:
+    """A run that is read, and what publishes its events."""
+    bus = MemoryBus()
+    return RunReading(reader, bus, "r1"), partial(bus.publish, RUN_TOPIC.format("r1"))
+
+
 class Work:
     """Publishes its start, waits until it is let go or cancelled, and publishes its end."""
 
-    def __init__(self, reading: RunReading) -> None:
-        self.publish = reading.publish
+    def __init__(self, publish: Callable[[Event], None]) -> None:
+        self.publish = publish
         self.started = anyio.Event()
         self.may_end = anyio.Event()
 
@@ -53,8 +62,8 @@ class Work:
 
 
 async def test_events_are_read_until_the_run_is_over() -> None:
-    reading = RunReading(reader := Reader())
-    work = Work(reading)
+    reading, publish = _followed(reader := Reader())
+    work = Work(publish)
     work.may_end.set()
     assert not reading.started
     await reading.follow(work)
@@ -65,8 +74,8 @@ async def test_events_are_read_until_the_run_is_over() -> None:
 
 
 async def test_events_are_read_while_the_run_goes_on() -> None:
-    reading = RunReading(reader := Reader())
-    work = Work(reading)
+    reading, publish = _followed(reader := Reader())
+    work = Work(publish)
     async with anyio.create_task_group() as group:
         group.start_soon(reading.follow, work)
         await anyio.wait_all_tasks_blocked()
@@ -82,15 +91,16 @@ async def test_events_are_read_while_the_run_goes_on() -> None:
 async def test_run_without_events_is_over() -> None:
     async def do_nothing() -> None: ...
 
-    reading = RunReading(reader := Reader())
+    reading, _ = _followed(reader := Reader())
     await reading.follow(do_nothing)
     assert not reading.started
     assert reader.events == []
 
 
 async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:
-    reading, stop = RunReading(reader := Reader()), anyio.CancelScope()
-    work = Work(reading)
+    reading, publish = _followed(reader := Reader())
+    stop = anyio.CancelScope()
+    work = Work(publish)
     async with anyio.create_task_group() as group:
         group.start_soon(reading.follow, work, stop)
         await work.started.wait()
@@ -100,8 +110,8 @@ async def test_stop_ends_the_run_and_its_last_events_are_read() -> None:
 
 
 async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
-    reading = RunReading(reader := Reader())
-    work = Work(reading)
+    reading, publish = _followed(reader := Reader())
+    work = Work(publish)
     async with anyio.create_task_group() as group:
         group.start_soon(reading.follow, work)
         await work.started.wait()
@@ -112,10 +122,10 @@ async def test_cancelled_reader_ends_the_run_and_gets_missed_events() -> None:
 
 async def test_error_of_the_run_is_raised_after_its_events() -> None:
     async def fail() -> None:
-        reading.publish(STARTED)
+        publish(STARTED)
         raise OSError("broken")
 
-    reading = RunReading(reader := Reader())
+    reading, publish = _followed(reader := Reader())
     with pytest.raises(OSError, match="broken"):
         await reading.follow(fail)
     assert reader.events == [STARTED]
@@ -127,9 +137,9 @@ async def test_error_of_the_reader_ends_the_run() -> None:
         async def flush(self) -> None:
             raise BrokenPipeError
 
-    reading = RunReading(reader := Broken())
+    reading, publish = _followed(reader := Broken())
     with pytest.raises(BrokenPipeError):
-        await reading.follow(Work(reading))
+        await reading.follow(Work(publish))
     assert reader.events == [STARTED, CANCELLED]
 
 
@@ -137,12 +147,12 @@ async def test_final_writes_are_asked_for_after_all_earlier_events() -> None:
     writes: list[Write] = []
 
     async def work_without_a_pause() -> None:
-        reading.publish(STARTED)
-        reading.publish(TextDelta("a"))
+        publish(STARTED)
+        publish(TextDelta("a"))
         writes.extend(reading.final_writes(DONE, []))
-        reading.publish(DONE)
+        publish(DONE)
 
-    reading = RunReading(reader := Reader())
+    reading, publish = _followed(reader := Reader())
     await reading.follow(work_without_a_pause)
     assert reader.before_end == [STARTED, TextDelta("a")]
     assert writes == [CompleteItem("m1")]
@@ -152,11 +162,11 @@ async def test_final_writes_are_asked_for_after_all_earlier_events() -> None:
 async def test_slow_reader_gets_joined_text_and_every_fact() -> None:
     async def write_much() -> None:
         for number in range(MANY):
-            reading.publish(TextDelta(f"{number} "))
-        reading.publish(Notice("slow"))
-        reading.publish(DONE)
+            publish(TextDelta(f"{number} "))
+        publish(Notice("slow"))
+        publish(DONE)
 
-    reading = RunReading(reader := Reader())
+    reading, publish = _followed(reader := Reader())
     await reading.follow(write_much)
     assert len(reader.events) < MANY
     text = "".join(event.text for event in reader.events if isinstance(event, TextDelta))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from hermes.bus.memory import MemoryBus
 from hermes.ports.store import (
     AppendMessage,
     BeginTurn,
@@ -114,6 +115,7 @@ async def test_fact_is_committed_before_it_is_published() -> None:
             planner=FakePlanner(model, {tool.spec.name: tool for tool in tools}),
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         turn = TurnRequest(
             session=harness.conversation.session, message=user_message("go"), new=True

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from hermes.bus.memory import MemoryBus
 from hermes.kit.ids import process_id
 from hermes.ports.ownership import WORKER_TTL, Leases
 from hermes.ports.store import (
@@ -84,6 +85,7 @@ def conversation_on(
         planner=planner,
         price=fixed_price,
         profile="default",
+        bus=MemoryBus(),
     )  # type: ignore[arg-type]
     return Conversation(harness.store, clock, runner, SessionOptions())
 
@@ -495,6 +497,7 @@ async def test_two_runners_of_one_process_exclude_each_other() -> None:
             planner=harness.planner,
             price=fixed_price,
             profile="default",
+            bus=MemoryBus(),
         )
         async with anyio.create_task_group() as group:
             group.start_soon(harness.submit, "hello")

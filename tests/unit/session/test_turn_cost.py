@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hermes.kit.failpoints import watch_failpoints
+from hermes.ports.bus import RUN_TOPIC
 from hermes.ports.store import OpenSession
-from hermes.schema.events import Outcome
+from hermes.schema.events import Outcome, RunEnded
 from hermes.schema.messages import Usage
 from hermes.schema.sessions import Session
 from hermes.session.followed_run import RunReading
@@ -77,17 +78,20 @@ class Counted:
             return asyncio.Task(work, loop=loop, **more)
 
         turn = TurnRequest(session=self._session, message=user_message(), new=new, opened=opened)
-        reading = RunReading(EventRecorder())
+        runner, events = self._talk.runner, EventRecorder()
+        reading = RunReading(events, runner.bus, turn.run)
         before = self._engine.errands.copy()
         loop = asyncio.get_running_loop()
         loop.set_task_factory(made)
         try:
-            with watch_failpoints(reached):
-                await self._talk.runner.run(turn, reading)
+            topic = RUN_TOPIC.format(turn.run)
+            with watch_failpoints(reached), runner.bus.subscribe(topic, events.on_event):
+                await runner.run(turn, reading)
         finally:
             loop.set_task_factory(None)
-        assert reading.ended is not None
-        assert reading.ended.outcome is Outcome.DONE
+        ended = events.events[-1]
+        assert isinstance(ended, RunEnded)
+        assert ended.outcome is Outcome.DONE
         return counts + (self._engine.errands - before)
 
     async def open(self) -> None:

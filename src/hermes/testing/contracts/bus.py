@@ -1,12 +1,40 @@
-"""Contract of a bus: no lost wake-up, and topics do not affect each other."""
+"""Contract of a bus: no lost event or wake-up, and topics do not affect each other."""
 
 import anyio
 
 from hermes.ports.bus import Bus, Wakeups
+from hermes.schema.events import Event, Outcome, RunEnded, RunStarted, TextDelta
 
 
 class BusContract:
     """Subclass this and provide a fixture `bus`."""
+
+    async def test_subscriber_gets_events_in_order(self, bus: Bus) -> None:
+        events: list[Event] = [RunStarted("r1", "s1"), TextDelta("a"), RunEnded("r1", Outcome.DONE)]
+        received: list[Event] = []
+        with bus.subscribe("run.r1", received.append):
+            for event in events:
+                bus.publish("run.r1", event)
+            await anyio.wait_all_tasks_blocked()
+        assert received == events
+
+    async def test_each_subscriber_gets_every_event_of_its_topic_only(self, bus: Bus) -> None:
+        first: list[Event] = []
+        second: list[Event] = []
+        with bus.subscribe("run.r1", first.append), bus.subscribe("run.r1", second.append):
+            bus.publish("run.r2", TextDelta("other"))
+            bus.publish("run.r1", TextDelta("mine"))
+            await anyio.wait_all_tasks_blocked()
+        assert first == second == [TextDelta("mine")]
+
+    async def test_events_outside_of_the_subscription_are_not_received(self, bus: Bus) -> None:
+        received: list[Event] = []
+        bus.publish("run.r1", TextDelta("early"))
+        with bus.subscribe("run.r1", received.append):
+            pass
+        bus.publish("run.r1", TextDelta("late"))
+        await anyio.wait_all_tasks_blocked()
+        assert not received
 
     async def test_wake_up_before_the_wait_is_not_lost(self, bus: Bus) -> None:
         with bus.listen("outbox.web") as wakeups, anyio.fail_after(60):
