@@ -13,15 +13,17 @@ SHORT_ID_LENGTH = 6
 
 
 def entry_line(entry: LedgerEntry) -> str:
+    """One line of the list of changes."""
     change = entry.change
     state = "" if entry.state == "applied" else f"  ({entry.state})"
     when = change.at.astimezone().strftime("%Y-%m-%d %H:%M")
-    words = f"  [{', '.join(change.origin.words)}]" if change.origin.words else ""
-    what = f"{change.kind}: {change.summary}{words}{state}"
+    sources = f"  [{', '.join(change.origin.sources)}]" if change.origin.sources else ""
+    what = f"{change.kind}: {change.summary}{sources}{state}"
     return f"{short_id(change.id)}  {when}  {change.by:<8}  {what}"
 
 
 def change_text(change: Change) -> str:
+    """A change in full, with its diffs."""
     diffs = (line for edit in change.edits for line in edit_diff(edit))
     return "\n".join([*_header_lines(change, "by"), *diffs])
 
@@ -37,7 +39,7 @@ def _header_lines(item: Change | Proposal, verb: str) -> Iterator[str]:
 
 def origin_text(origin: ChangeOrigin) -> str:
     parts = [f"session {origin.session}"] if origin.session else []
-    parts += [f"content from others: {', '.join(origin.words)}"] if origin.words else []
+    parts += [f"content from others: {', '.join(origin.sources)}"] if origin.sources else []
     return "; ".join(parts)
 
 
@@ -63,19 +65,22 @@ def _text_lines(data: bytes | None) -> list[str] | None:
 
 
 def proposal_line(proposal: Proposal) -> str:
+    """One line of the list of proposals."""
     origin = origin_text(proposal.origin)
     by = f"by {proposal.by}" + (f"; {origin}" if origin else "")
     return f"{short_id(proposal.id)}  {proposal.kind}: {proposal.summary}  [{by}]"
 
 
 def proposal_text(proposal: Proposal) -> str:
+    """A proposal in full, with the values of its request."""
     request = msgspec.json.decode(proposal.request, type=dict[str, object])
+    # A change of memory has operations, a change of a skill has a request.
     values = [request.get(field) for field in ("operations", "request")]
     return "\n".join([*_header_lines(proposal, "proposed by"), *_value_lines(values)])
 
 
 def _value_lines(value: object) -> Iterator[str]:
-    """Names and values in their original order."""
+    """Yield names and values, in their original order."""
     if isinstance(value, list):
         for one in cast("list[object]", value):
             yield from _value_lines(one)

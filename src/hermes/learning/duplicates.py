@@ -74,7 +74,7 @@ def duplicate_entries(target: MemoryTarget, entries: Sequence[str]) -> list[Dupl
 
 async def find_duplicates(memory: MemoryStore) -> list[DuplicateEntry]:
     """Exclude earlier proposals, so that a rejected one is not made again."""
-    asked = {
+    proposed = {
         (request.target, operation.old_text)
         for request in await memory.proposed_before(Author.CURATOR)
         for operation in request.operations
@@ -83,7 +83,7 @@ async def find_duplicates(memory: MemoryStore) -> list[DuplicateEntry]:
         duplicate
         for target in MemoryTarget
         for duplicate in duplicate_entries(target, (await memory.read(target)).entries)
-        if (target, duplicate.drop) not in asked
+        if (target, duplicate.drop) not in proposed
     ]
 
 

@@ -62,12 +62,12 @@ def with_text(proposal: Proposal, text: str) -> Proposal:
         raise ValueError("this proposal cannot be edited as one text")
     why = "; ".join(filter(None, [proposal.why, _EDITED]))
     if proposal.kind == SKILL_KIND:
-        given = _skill_request(proposal)
-        field = _TEXT_FIELDS[given.request.action]
+        edit = _skill_request(proposal)
+        field = _TEXT_FIELDS[edit.request.action]
         changed = structs.replace(
-            given,
-            request=structs.replace(given.request, **{field: text}),
-            by=structs.replace(given.by, why=why),
+            edit,
+            request=structs.replace(edit.request, **{field: text}),
+            by=structs.replace(edit.by, why=why),
         )
         return structs.replace(proposal, request=Raw(msgspec.json.encode(changed)))
     request = msgspec.json.decode(proposal.request, type=MemoryRequest)

@@ -25,8 +25,9 @@ class ChangeProvenance(Struct, frozen=True, kw_only=True):
     @property
     def note(self) -> str:
         """A note for people after the change; empty if only the person's text was involved."""
-        words = self.origin.words
-        return f" This session had read content from others ({', '.join(words)})." if words else ""
+        if not (sources := self.origin.sources):
+            return ""
+        return f" This session had read content from others ({', '.join(sources)})."
 
 
 def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) -> ChangeProvenance:
@@ -42,7 +43,7 @@ def change_provenance(ctx: ToolContext, text: str, entries: Sequence[str] = ()) 
     return ChangeProvenance(
         author=Author.REVIEW if scope.source == REVIEW_SOURCE else Author.AGENT,
         origin=ChangeOrigin(
-            session=scope.session, run=scope.run, principal=scope.principal, words=tuple(names)
+            session=scope.session, run=scope.run, principal=scope.principal, sources=tuple(names)
         ),
         doubtful=bool(asker or others or sources.quoted) and not owners,
     )

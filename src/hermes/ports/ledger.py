@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 
 class Author(StrEnum):
@@ -35,12 +35,12 @@ class FileEdit(Struct, frozen=True):
 
 
 class ChangeOrigin(Struct, frozen=True, kw_only=True):
-    """Where a change came from. `words` names the sources of untrusted content in the turn."""
+    """Where a change came from. `sources` names those of untrusted content in the turn."""
 
     session: str = ""
     run: str = ""
     principal: str = ""
-    words: tuple[str, ...] = ()
+    sources: tuple[str, ...] = field(default=(), name="words")
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ class LearningCli:
                     target=MemoryTarget.USER,
                     operations=(step,),
                     by=Author.AGENT,
-                    origin=ChangeOrigin(session="s1", words=("read_file notes.md",)),
+                    origin=ChangeOrigin(session="s1", sources=("read_file notes.md",)),
                 )
                 await (notebook.propose(request) if proposed else notebook.change(request))
 
@@ -90,7 +90,7 @@ class LearningCli:
                 ledger = Ledger(store, self.home, clock)
                 catalog, usage = SkillCatalog(folder), SkillUsageLog(folder, clock)
                 editor = SkillEditor(self.home, catalog, usage, ledger, clock)
-                origin = ChangeOrigin(words=("read_file notes.md",))
+                origin = ChangeOrigin(sources=("read_file notes.md",))
                 content = TEXT.replace("name: tea", f"name: {name}")
                 request = SkillRequest(action="create", name=name, content=content)
                 await propose_request(

@@ -30,7 +30,7 @@ from hermes.testing.clock import FakeClock
 from support.slash_commands import CommandHarness, command_harness
 
 TEXT = "---\nname: make-tea\ndescription: How to make tea.\n---\n\nBoil in ${HERMES_SKILL_DIR}.\n"
-PAGE = ChangeOrigin(session="s1", words=("web_extract https://example.org",))
+PAGE = ChangeOrigin(session="s1", sources=("web_extract https://example.org",))
 
 
 def remember(text: str, origin: ChangeOrigin = PAGE) -> MemoryRequest:

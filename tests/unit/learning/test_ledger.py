@@ -46,7 +46,7 @@ def change(*edits: FileEdit, summary: str = "add a note") -> Change:
         by=Author.AGENT,
         at=WHEN,
         edits=edits,
-        origin=ChangeOrigin(session="s1", words=("page example.org",)),
+        origin=ChangeOrigin(session="s1", sources=("page example.org",)),
     )
 
 

@@ -248,7 +248,7 @@ async def test_ledger_is_moved(old: Connection, path: Path, clock: FakeClock):
         (left,) = await store.ledger.abandoned_changes()
         assert (left.id, left.by, left.undoes) == ("chg_1", Author.REVIEW, "chg_0")
         assert left.edits == (FileEdit("a", None, b"\xff"),)
-        assert left.origin == ChangeOrigin(session="s1", principal="ann", words=("web",))
+        assert left.origin == ChangeOrigin(session="s1", principal="ann", sources=("web",))
         (undone,) = await store.ledger.changes(state=ChangeState.UNDONE, limit=9)
         assert undone.change.id == "chg_2"
         (waiting,) = await store.ledger.proposals(state=ProposalState.WAITING, limit=9)

@@ -149,7 +149,7 @@ class Reviewer:
         )
         return review_plan, User(new_id("msg"), (Text(prompt),), Trust.PROGRAM)
 
-    async def _run(self, session: Session, plan: Plan, asked: User) -> None:
+    async def _run(self, session: Session, plan: Plan, question: User) -> None:
         store, clock = self._deps.store, self._deps.clock
         await store.commit(OpenSession(session))
         lease = Lease(store, self._holder, Fence(session.id, 0))
@@ -165,7 +165,7 @@ class Reviewer:
             own=True,
         )
         try:
-            await run_turn(plan, [asked], recorder.emit)
+            await run_turn(plan, [question], recorder.emit)
         finally:
             if lease.held:
                 await lease.release()

@@ -59,7 +59,9 @@ def review_notice(result: ReviewResult, how: NotificationLevel) -> str:
 
 
 def _change_label(item: Change | Proposal) -> str:
-    sources = f" (content from others: {', '.join(item.origin.words)})" if item.origin.words else ""
+    sources = (
+        f" (content from others: {', '.join(item.origin.sources)})" if item.origin.sources else ""
+    )
     return f"{item.kind} {item.summary}{sources}"
 
 

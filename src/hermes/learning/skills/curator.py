@@ -59,7 +59,7 @@ def find_similar_skills(
     skills: Sequence[Skill],
     records: Mapping[str, SkillUsage],
     read: Callable[[Skill], str],
-    asked: Collection[frozenset[str]] = (),
+    proposed: Collection[frozenset[str]] = (),
 ) -> list[SimilarSkills]:
     """Compare only unpinned skills that the agent wrote; each is in at most one pair."""
     own = [skill for skill in skills if skill.own and _is_by_agent(records.get(skill.name))]
@@ -68,7 +68,7 @@ def find_similar_skills(
     found: list[SimilarSkills] = []
     paired: set[str] = set()
     for one, other in combinations([*texts][-MAX_COMPARED:], 2):
-        if paired & {one, other} or frozenset((one, other)) in asked:
+        if paired & {one, other} or frozenset((one, other)) in proposed:
             continue
         found_words = compare_texts(texts[one], texts[other], RUN_WORDS)
         if found_words.same < MIN_SAME and found_words.contained < MIN_CONTAINED:
@@ -183,11 +183,11 @@ class Curator:
 
     async def similar_skills(self) -> list[SimilarSkills]:
         """The pairs that `propose_merges` would propose; none that was proposed before."""
-        asked = await proposed_pairs(self._editor)
+        proposed = await proposed_pairs(self._editor)
 
         def look() -> list[SimilarSkills]:
             records = self._usage.records()
-            return find_similar_skills(self._catalog.skills(), records, self._body, asked)
+            return find_similar_skills(self._catalog.skills(), records, self._body, proposed)
 
         return await run_sync(look)
 

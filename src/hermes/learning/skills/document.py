@@ -98,15 +98,15 @@ def _full_yaml(text: str, file: Path) -> dict[str, Any]:
     try:
         events = cast("Iterable[yaml.Event]", yaml.parse(text, Loader=loader))  # pyright: ignore[reportUnknownMemberType] - it has no types
         check_limits(events, file)
-        given: object = yaml.load(text, Loader=loader)  # noqa: S506 a safe loader
+        header: object = yaml.load(text, Loader=loader)  # noqa: S506 a safe loader
     except ConfigError as error:
         raise InvalidSkill(str(error), hint=error.hint) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidSkill(f"The header of {file} is not valid YAML: {first}.") from error
-    if not isinstance(given, dict):
+    if not isinstance(header, dict):
         raise InvalidSkill(f"The header of {file} must be a mapping.")
-    return cast("dict[str, Any]", given)
+    return cast("dict[str, Any]", header)
 
 
 def _metadata(table: dict[str, Any], file: Path) -> SkillMetadata:
@@ -142,8 +142,8 @@ def _metadata(table: dict[str, Any], file: Path) -> SkillMetadata:
 def _variables(table: dict[str, Any], needs: dict[str, Any]) -> tuple[SkillVariable, ...]:
     """Listed as plain names or as mappings with a name."""
     found: dict[str, SkillVariable] = {}
-    given = table.get("required_environment_variables")
-    listed = cast("list[object]", given) if isinstance(given, list) else []
+    value = table.get("required_environment_variables")
+    listed = cast("list[object]", value) if isinstance(value, list) else []
     for one in [*listed, *name_list(needs.get("env_vars"))]:
         try:
             variable = msgspec.convert(_dict(one) or {"name": str(one)}, SkillVariable)

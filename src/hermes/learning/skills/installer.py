@@ -338,7 +338,7 @@ class SkillInstaller:
             by=Author.PERSON,
             at=self._clock.now(),
             edits=tuple(edits),
-            origin=ChangeOrigin(words=(prepared.record.source,)),
+            origin=ChangeOrigin(sources=(prepared.record.source,)),
             why=f"content {prepared.record.hash[:16]}",
         )
         await self._ledger.apply(change)

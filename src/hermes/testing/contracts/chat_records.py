@@ -277,7 +277,7 @@ def change(name: str, clock: Clock, kind: str = "memory") -> Change:
         by=Author.REVIEW,
         at=clock.now(),
         edits=(FileEdit("a", None, b"\xff"), FileEdit("b", b"1", None)),
-        origin=ChangeOrigin(session="s1", principal="ann", words=("web",)),
+        origin=ChangeOrigin(session="s1", principal="ann", sources=("web",)),
         undoes="chg_0",
     )
 

@@ -168,13 +168,13 @@ async def test_accepted_proposal_applies_to_the_current_file(
         target=MemoryTarget.MEMORY,
         operations=(MemoryOperation(action="add", content="from a page"),),
         by=Author.REVIEW,
-        origin=ChangeOrigin(words=("example.org",)),
+        origin=ChangeOrigin(sources=("example.org",)),
     )
     proposal = await memory.propose(request)
     await memory.change(add("meanwhile"))
     await memory.accept(proposal)
     assert (await memory.read(MemoryTarget.MEMORY)).entries == ("meanwhile", "from a page")
-    assert (await ledger.log())[-1].change.origin.words == ("example.org",)
+    assert (await ledger.log())[-1].change.origin.sources == ("example.org",)
     assert await ledger.waiting() == []
 
 

@@ -355,7 +355,7 @@ async def test_content_of_a_guest_becomes_a_proposal(tmp_path: Path) -> None:
         await finished_reviews(one)
         assert one.files() == {}
         (proposal,) = await one.learning.ledger.waiting()
-        assert "Ann likes tea" in proposal.origin.words[0]
+        assert "Ann likes tea" in proposal.origin.sources[0]
         assert "needs your decision" in one.notices[0]
         await one.learning.accept(proposal)
         assert one.files() == {"memories/USER.md": b"likes tea"}
@@ -384,7 +384,7 @@ async def test_other_model_gets_a_digest_and_knows_the_sources(tmp_path: Path) -
         assert "A tool: tea" in text
         assert not findings.changes
         (proposal,) = findings.proposals
-        assert proposal.origin.words == ("web_extract u",)
+        assert proposal.origin.sources == ("web_extract u",)
 
 
 def test_digest_contains_the_last_messages() -> None:

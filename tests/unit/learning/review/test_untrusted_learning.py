@@ -163,7 +163,7 @@ async def attempt(one: LearningHarness, carrier: Carrier, route: str, call: Tool
     findings = await Reviewer(one.review_parts()).review(
         occasion, DueReviews(memory=True, skills=True)
     )
-    return " ".join(word for one in findings.changes for word in one.origin.words)
+    return " ".join(word for one in findings.changes for word in one.origin.sources)
 
 
 @pytest.mark.slow
@@ -191,12 +191,12 @@ async def check(one: LearningHarness, before: dict[str, bytes], named: str, show
     waiting = await ledger.waiting()
     if one.files() == before:
         (proposal,) = waiting
-        assert any(named in word for word in proposal.origin.words)
+        assert any(named in word for word in proposal.origin.sources)
         await ledger.decide(proposal, accepted=False)
         return True
     assert not waiting
     (*_, entry) = await ledger.log()
-    assert any(named in word for word in entry.change.origin.words)
+    assert any(named in word for word in entry.change.origin.sources)
     assert named in shown
     await ledger.undo(entry.change.id)
     assert one.files() == before

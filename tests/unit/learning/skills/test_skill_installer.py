@@ -57,7 +57,7 @@ async def test_skill_is_installed_updated_and_undone(
     assert (update.update, update.locally_changed) == (True, ())
     second = await installer.install(update)
     assert set(files(home)) == {"tea/SKILL.md", "tea/new", "tea/same", ".installed.json"}
-    assert second.origin.words == ("/from/here",)
+    assert second.origin.sources == ("/from/here",)
     await ledger.undo(second.id)
     assert files(home) == before
     await ledger.undo(first.id)
