@@ -40,10 +40,10 @@ def bot_token(
     """
     # The environment variable belongs to the first account.
     variable = "" if deps.account else deps.current_env().get(manifest.enabled_by[0], "")
-    given = (variable or deps.settings.token).strip()
-    if (found := pattern.fullmatch(given)) is None:
+    token = (variable or deps.settings.token).strip()
+    if (found := pattern.fullmatch(token)) is None:
         raise ConfigError(
-            f"{deps.name} has no valid bot token." if given else f"{deps.name} has no bot token.",
+            f"{deps.name} has no valid bot token." if token else f"{deps.name} has no bot token.",
             hint=f"Get one {source} and set it with: hermes gateway setup {manifest.name}",
         )
     return found[1]

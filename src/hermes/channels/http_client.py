@@ -124,13 +124,13 @@ class HttpClient:
 
         Raises `Offline` or `UnknownOutcome`.
         """
-        given = {**(body.headers if body is not None else {}), **(headers or {})}
+        all_headers = {**(body.headers if body is not None else {}), **(headers or {})}
         try:
             async with self._session.request(
                 method,
                 url,
                 data=body.data if body is not None else None,
-                headers=given,
+                headers=all_headers,
                 proxy=self.proxy.url_for(url),
                 timeout=_timeout(seconds),
             ) as response:
@@ -195,8 +195,8 @@ class HttpClient:
     ) -> HermesError:
         """The error of a refused call; `text` is what the platform says about it."""
         if status == 429:
-            said = f"{self._label} is limiting requests: {text}"
-            return Throttled(said, wait=wait, all_chats=all_chats)
+            message = f"{self._label} is limiting requests: {text}"
+            return Throttled(message, wait=wait, all_chats=all_chats)
         if status >= 500:
             return UnknownOutcome(f"{self._label} failed: {text}")
         return NotSent(f"{self._label} refused: {text}")

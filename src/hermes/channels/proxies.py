@@ -189,7 +189,7 @@ def _parsed(label: str, url: str, variable: str, schemes: Collection[str]) -> Sp
     if parts.scheme in _SOCKS and find_spec("aiohttp_socks") is None:
         raise ConfigError(
             f"{label}'s proxy {parts.scheme}:// needs the extra socks, which is not installed.",
-            hint="How to install it: section Extras of the README.",
+            hint="The section Extras of the README says how to install it.",
         )
     return parts
 

@@ -111,7 +111,7 @@ class TestDiscord:
         assert (ran.code, ran.err) == (0, "")
         assert ran.out.startswith("Connected as hermes.")
         assert "Turn on Message Content Intent" in ran.out
-        assert "The bot is in no server yet. Add it: https://discord.com/oauth2/" in ran.out
+        assert "The bot is not in any server yet. Add it: https://discord.com/oauth2/" in ran.out
         assert f"DISCORD_BOT_TOKEN={DISCORD_TOKEN}" in (hermes.home / ".env").read_text()
         discord.discord.bot.flags = 1 << 19
         discord.discord.add_guild()

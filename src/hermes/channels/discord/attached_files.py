@@ -27,7 +27,7 @@ class FileReader:
             *((file, voice) for file in message.attachments),
             *((file, False) for file in forwarded),
         ]
-        return [part for file, said in files for part in await self._read(file, voice=said)]
+        return [part for file, recorded in files for part in await self._read(file, voice=recorded)]
 
     async def _read(self, file: AttachmentObject, *, voice: bool) -> list[Text | Media]:
         download = partial(self._api.download, file.url, max_bytes=self._max_bytes)

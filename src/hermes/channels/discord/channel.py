@@ -322,8 +322,8 @@ class DiscordChannel:
 def checked_options(deps: ChannelDeps) -> DiscordOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
     options = account_options(DiscordOptions, deps, MANIFEST, own=("allowed_roles",))
-    if given := deps.current_env().get(MISSED_VARIABLE, "").strip().lower():
-        enabled = given in {"1", "true", "yes", "on"}
+    if word := deps.current_env().get(MISSED_VARIABLE, "").strip().lower():
+        enabled = word in {"1", "true", "yes", "on"}
         missed = structs.replace(options.missed_message_backfill, enabled=enabled)
         options = structs.replace(options, missed_message_backfill=missed)
     return options

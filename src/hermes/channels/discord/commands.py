@@ -46,9 +46,9 @@ ARGUMENTS = Option(type=_STRING, name="arguments", description="What follows the
 def own_commands(commands: Sequence[tuple[str, str]], options: DiscordOptions) -> list[Command]:
     """Return the commands to offer; Discord refuses repeated names and empty descriptions."""
     summaries: dict[str, str] = {}
-    for given, summary in commands:
+    for command, summary in commands:
         description = one_line(summary, MAX_DESCRIPTION)
-        if _NAME.fullmatch(name := given.lower()) and description:
+        if _NAME.fullmatch(name := command.lower()) and description:
             summaries.setdefault(name, description)
     return [
         Command(

@@ -86,8 +86,8 @@ class RateLimits:
 
     def _ask(self, key: str, now: float) -> None:
         """Let one call probe a bucket; the others wait for its response."""
-        asked = self._asked.get(key)
-        if asked is not None and now < asked + FIRST_ANSWER:
+        asked_at = self._asked.get(key)
+        if asked_at is not None and now < asked_at + FIRST_ANSWER:
             raise _throttled(RETRY, one_kind=True)
         self._asked.put(key, now)
 

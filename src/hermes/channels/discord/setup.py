@@ -20,10 +20,9 @@ NO_CONTENT = (
     "The bot cannot read messages in servers that do not mention it. Turn on Message Content "
     "Intent on the page Bot at https://discord.com/developers/applications/{}/bot"
 )
-NO_SERVER = "The bot is in no server yet. Add it: {}"
+NO_SERVER = "The bot is not in any server yet. Add it: {}"
 NO_PACKAGE = (
-    "The extra discord (package discord.py) is not installed. "
-    "How to install it: section Extras of the README."
+    "The extra discord (package discord.py) is not installed. See the section Extras of the README."
 )
 INVITE = "To add the bot to a server: {}"
 _URL = "https://discord.com/oauth2/authorize?client_id={}&scope=bot+applications.commands&permissions={}"

@@ -246,7 +246,7 @@ class EmailChannel:
             log.info("%s: mail %d has no single sender", self._name, uid)
             return None
         if not reason and self._builder.is_loop(mail, summary.arrived or self._clock.now()):
-            reason = "too many mails of this thread or sender arrived within ten minutes"
+            reason = "too many emails from this thread or sender arrived within ten minutes"
         if reason:
             log.warning("%s: a mail from %s is ignored: %s", self._name, mail.sender, reason)
             return None
@@ -352,8 +352,8 @@ def servers_of(options: EmailOptions, env: Mapping[str, str]) -> tuple[ImapServe
     )
 
 
-def _security(given: Security, is_tls_port: bool) -> str:
-    return given if given != "auto" else "tls" if is_tls_port else "starttls"
+def _security(configured: Security, is_tls_port: bool) -> str:
+    return configured if configured != "auto" else "tls" if is_tls_port else "starttls"
 
 
 @asynccontextmanager

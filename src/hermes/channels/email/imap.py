@@ -265,7 +265,7 @@ class ImapConnection:
         """Wait for the next response. A cancelled wait loses no data."""
         while (response := self._buffered()) is None:
             if len(self._buffer) > MAX_RESPONSE:
-                raise Offline("The IMAP server sent more than it was asked for.")
+                raise Offline("The IMAP server sent more than was requested.")
             try:
                 self._buffer += await self.stream.receive()
             except (anyio.EndOfStream, anyio.BrokenResourceError, OSError) as error:

@@ -105,8 +105,8 @@ def parse_mail(data: bytes) -> ReceivedMail | None:
         *_MESSAGE_ID.findall(_header(mail, "References")),
         *_MESSAGE_ID.findall(_header(mail, "In-Reply-To")),
     ]
-    given = _MESSAGE_ID.search(_header(mail, "Message-ID"))
-    message_id = given[1] if given else f"{hashlib.sha256(data).hexdigest()[:40]}@no-message-id"
+    match = _MESSAGE_ID.search(_header(mail, "Message-ID"))
+    message_id = match[1] if match else f"{hashlib.sha256(data).hexdigest()[:40]}@no-message-id"
     return ReceivedMail(
         mail=mail,
         sender=sender,

@@ -121,9 +121,9 @@ def _method(pairs: Sequence[tuple[str, str]]) -> AuthenticationMethod | None:
 
 def _domains(properties: Iterable[tuple[str, str]]) -> list[str]:
     """Return the domains; a property given twice may have been injected and is ignored."""
-    given = list(properties)
-    times = Counter(key for key, _ in given)
-    found = [_domain(value) for key, value in given if times[key] == 1]
+    pairs = list(properties)
+    times = Counter(key for key, _ in pairs)
+    found = [_domain(value) for key, value in pairs if times[key] == 1]
     return [domain for domain in found if _DOMAIN.fullmatch(domain)]
 
 

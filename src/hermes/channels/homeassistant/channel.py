@@ -182,12 +182,12 @@ class HomeAssistantChannel:
             if change is not None and change.new_state is not None:
                 await self._report(change.old_state, change.new_state, deliver)
         elif event.event_type == MESSAGE_EVENT:
-            said = self._unreadable.decode(event.data, SentMessage)
-            if said is not None and said.message:
+            message = self._unreadable.decode(event.data, SentMessage)
+            if message is not None and message.message:
                 # All events of one run of an automation have the same context.
                 fired = event.time_fired
                 key = f"{event.context.id}:{fired}" if fired else self._stamp()
-                await self._deliver(self._inbound(key, said.message, said.user), deliver)
+                await self._deliver(self._inbound(key, message.message, message.user), deliver)
 
     async def _deliver(self, update: Inbound, deliver: HandleInbound) -> None:
         """Deliver an update; retry here, because Home Assistant does not."""

@@ -20,8 +20,8 @@ class State(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        given = self.attributes.get("friendly_name")
-        return given if isinstance(given, str) and given else self.entity_id
+        friendly_name = self.attributes.get("friendly_name")
+        return friendly_name if isinstance(friendly_name, str) and friendly_name else self.entity_id
 
     @property
     def reading(self) -> str:

@@ -209,12 +209,12 @@ def account_of(
 def _server(options: IrcOptions, settings: ProxySettings) -> IrcServer:
     """Read the server's address. Raises `ConfigError` for a port that does not exist."""
     host, port, use_tls = options.server.strip(), options.port, options.use_tls
-    if given := re.fullmatch(SERVER, host):
-        host = given["ipv6"] or given["host"]
-        if given["scheme"]:
-            use_tls = given["scheme"] == "ircs"
+    if parsed := re.fullmatch(SERVER, host):
+        host = parsed["ipv6"] or parsed["host"]
+        if parsed["scheme"]:
+            use_tls = parsed["scheme"] == "ircs"
             port = port if use_tls else _PLAIN_PORT
-        port = int(given["port"] or port)
+        port = int(parsed["port"] or port)
     if not 0 < port <= _MAX_PORT:
         raise ConfigError(
             f"{port} is not a port.", hint="Correct IRC_SERVER (server) or IRC_PORT (port)."

@@ -62,8 +62,8 @@ class LoginResult(Struct, frozen=True, kw_only=True):
 
     @property
     def line_limit(self) -> int:
-        given = self.features.get("LINELEN", "")
-        return max(int(given), MAX_LINE) if given.isdecimal() else MAX_LINE
+        limit = self.features.get("LINELEN", "")
+        return max(int(limit), MAX_LINE) if limit.isdecimal() else MAX_LINE
 
 
 class LoginDialog:
@@ -208,8 +208,8 @@ class LoginDialog:
             return
         login = self._login
         plain = f"{login.username}\0{login.username}\0{login.password}"
-        given = login.username if login.mechanism == "EXTERNAL" else plain
-        data = base64.b64encode(given.encode()).decode()
+        credentials = login.username if login.mechanism == "EXTERNAL" else plain
+        data = base64.b64encode(credentials.encode()).decode()
         for start in range(0, len(data), SASL_CHUNK):
             await self._connection.write("AUTHENTICATE", data[start : start + SASL_CHUNK])
         if len(data) % SASL_CHUNK == 0:

@@ -250,8 +250,8 @@ class IrcSession:
 
     def _fits_multiline(self, lines: Sequence[TextLine]) -> bool:
         name = self.welcome.capability_name("multiline")
-        given = self.welcome.capabilities.get(name, "") if name else ""
-        pairs = [limit.partition("=") for limit in given.split(",")]
+        capability = self.welcome.capabilities.get(name, "") if name else ""
+        pairs = [limit.partition("=") for limit in capability.split(",")]
         limits = {key: int(value) for key, _, value in pairs if value.isdecimal()}
         size = sum(len(line.text.encode()) + 1 for line in lines)
         max_bytes, count = limits.get("max-bytes", 0), limits.get("max-lines", len(lines))

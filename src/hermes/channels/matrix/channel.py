@@ -295,7 +295,7 @@ class MatrixChannel:
         if not room:
             raise NotSent(
                 f"There is no direct chat with {user}.",
-                hint="Let them write to the agent first, or name a room.",
+                hint="Ask them to write to the agent first, or send to a room.",
             )
         return room
 
@@ -347,12 +347,12 @@ def credentials(deps: ChannelDeps) -> Credentials:
 
 @asynccontextmanager
 async def open_channel(deps: ChannelDeps) -> AsyncGenerator[MatrixChannel]:
-    options, given = checked_options(deps), credentials(deps)
+    options, login = checked_options(deps), credentials(deps)
     folder = deps.home / "platforms" / deps.name.replace("/", "-")
     skipped = unreadable_updates(deps)
     settings = ProxySettings(options.proxy_url, "MATRIX_PROXY", deps.current_env())
     async with open_http_client("The homeserver", settings, unreadable=skipped) as http:
-        api = ClientApi(http, given.homeserver, deps.clock)
+        api = ClientApi(http, login.homeserver, deps.clock)
         device = Device(
             api=api,
             credentials=partial(credentials, deps),

@@ -263,10 +263,10 @@ class ClientApi:
     ) -> T:
         """Call the server and return its answer. Raises the errors of `Channel.send`."""
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
-        asked = f"?{urlencode(query)}" if query else ""
+        query_text = f"?{urlencode(query)}" if query else ""
         answer = await self._http.call(
             method,
-            f"{self._base}{path}{asked}",
+            f"{self._base}{path}{query_text}",
             HttpBody(data, {"Content-Type": media_type}) if data is not None else None,
             self._headers() if with_token else {},
             seconds=seconds,
@@ -290,8 +290,8 @@ def _error(status: int, body: bytes) -> HermesError:
     match refusal.errcode:
         case "M_LIMIT_EXCEEDED":
             wait = max(refusal.retry_after_ms / 1000, 0.0) or DEFAULT_WAIT
-            said = f"The homeserver is limiting requests: {text}"
-            return Throttled(said, wait=wait, all_chats=True)
+            message = f"The homeserver is limiting requests: {text}"
+            return Throttled(message, wait=wait, all_chats=True)
         case "M_UNKNOWN_TOKEN" | "M_MISSING_TOKEN" | "M_USER_DEACTIVATED":
             return LoggedOut(
                 f"The homeserver does not accept the access token: {text}",

@@ -84,11 +84,11 @@ class Device:
 
     async def renew(self, error: LoggedOut) -> None:
         """Log in again, with a replaced token or the password."""
-        given, stored = self._credentials(), await self._stored()
-        if given.token:
-            if given.token == self._api.token:
+        credentials, stored = self._credentials(), await self._stored()
+        if credentials.token:
+            if credentials.token == self._api.token:
                 raise error
-        elif not given.password:
+        elif not credentials.password:
             raise error
         elif stored is not None:
             # The keys of a deleted device must not be used again.
@@ -112,8 +112,8 @@ class Device:
             self._locked = await anyio.to_thread.run_sync(self._lock.try_acquire)
             if not self._locked:
                 raise Offline("Another program uses the keys of this Matrix device.")
-        given = self._credentials()
-        login = await self._log_in(given)
+        credentials = self._credentials()
+        login = await self._log_in(credentials)
         if not self._encrypts:
             return OpenDevice(login=login)
         if not login.device_id:
@@ -124,58 +124,59 @@ class Device:
         encryption = Encryption(api=self._api, login=login, folder=self._folder)
         try:
             await encryption.publish()
-            keys = await self._signed(login, encryption, given)
+            keys = await self._signed(login, encryption, credentials)
         except BaseException as error:
             encryption.close()
-            if isinstance(error, LostDevice) and not given.token and given.password:
+            if isinstance(error, LostDevice) and not credentials.token and credentials.password:
                 log.warning("%s A new device is logged in.", error)
-                return await self._replace(given)
+                return await self._replace(credentials)
             raise
         return OpenDevice(login=login, encryption=encryption, account_keys=keys)
 
-    async def _replace(self, given: Credentials) -> OpenDevice:
-        login = await self._with_password(given, "")
+    async def _replace(self, credentials: Credentials) -> OpenDevice:
+        login = await self._with_password(credentials, "")
         encryption = Encryption(api=self._api, login=login, folder=self._folder)
         await encryption.publish()
-        keys = await self._signed(login, encryption, given)
+        keys = await self._signed(login, encryption, credentials)
         return OpenDevice(login=login, encryption=encryption, account_keys=keys)
 
     async def _signed(
-        self, login: Login, encryption: Encryption, given: Credentials
+        self, login: Login, encryption: Encryption, credentials: Credentials
     ) -> dict[str, str]:
         """Sign the device, and return the account's public key by its name."""
-        key, path = given.recovery_key, given.recovery_key_file
+        key, path = credentials.recovery_key, credentials.recovery_key_file
         if not key.strip() and path is not None:
-            key = await stored_recovery_key(self._api, login.user_id, given.password, path)
+            key = await stored_recovery_key(self._api, login.user_id, credentials.password, path)
         return await sign_device(self._api, login, encryption, key)
 
-    async def _log_in(self, given: Credentials) -> Login:
-        if given.token:
-            self._api.token = given.token
+    async def _log_in(self, credentials: Credentials) -> Login:
+        if credentials.token:
+            self._api.token = credentials.token
             login = await self._api.who_am_i()
-            if given.user and given.user != login.user_id:
+            if credentials.user and credentials.user != login.user_id:
                 raise ConfigError(
-                    f"The Matrix access token belongs to {login.user_id}, not to {given.user}.",
+                    f"The Matrix access token belongs to {login.user_id}, "
+                    f"not to {credentials.user}.",
                     hint="Correct MATRIX_USER_ID or MATRIX_ACCESS_TOKEN.",
                 )
             return login
         stored = await self._stored()
-        device = given.device
-        if stored is not None and given.user in {stored.user_id, _local_part(stored.user_id)}:
+        device = credentials.device
+        if stored is not None and credentials.user in {stored.user_id, _local_part(stored.user_id)}:
             if stored.access_token:
                 self._api.token = stored.access_token
                 try:
                     return await self._api.who_am_i()
                 except LoggedOut as error:
                     log.warning("%s Logging in again.", error)
-                    device = stored.device_id if error.soft else given.device
+                    device = stored.device_id if error.soft else credentials.device
             else:
-                device = stored.device_id or given.device
-        return await self._with_password(given, device)
+                device = stored.device_id or credentials.device
+        return await self._with_password(credentials, device)
 
-    async def _with_password(self, given: Credentials, device: str) -> Login:
+    async def _with_password(self, credentials: Credentials, device: str) -> Login:
         self._api.token = ""
-        login = await self._api.log_in(given.user, given.password, device, DEVICE_NAME)
+        login = await self._api.log_in(credentials.user, credentials.password, device, DEVICE_NAME)
         self._api.token = login.access_token
         await self._store(login)
         return login

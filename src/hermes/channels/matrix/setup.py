@@ -18,8 +18,7 @@ from hermes.ports.channel_options import read_options
 from hermes.schema.errors import ConfigError, HermesError
 
 NO_PACKAGE = (
-    "The extra matrix (package matrix-nio) is not installed. "
-    "How to install it: section Extras of the README."
+    "The extra matrix (package matrix-nio) is not installed. See the section Extras of the README."
 )
 INVITE = (
     "To talk to the agent, start a chat with {} in your client. It accepts invitations from the "
@@ -43,17 +42,17 @@ class _WellKnown(Struct, frozen=True):
 async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) -> AccountCheck:
     """Log in and out again. Raises `HermesError` if the server does not accept it."""
     options = read_options(MatrixOptions, MANIFEST.name, extra, env, MANIFEST.variables)
-    given = options.homeserver.strip().rstrip("/")
-    given = given if "://" in given or not given else f"https://{given}"
+    address = options.homeserver.strip().rstrip("/")
+    address = address if "://" in address or not address else f"https://{address}"
     user = options.user_id.strip()
-    if not given or not user.startswith("@") or ":" not in user:
+    if not address or not user.startswith("@") or ":" not in user:
         raise ConfigError(
-            f"{user!r} is not a full name, or no homeserver is given.",
+            f"{user!r} is not a full user id, or no homeserver is set.",
             hint="A full id looks like @agent:example.org.",
         )
     settings = ProxySettings(options.proxy_url, "MATRIX_PROXY", env)
     async with open_http_client("The homeserver", settings) as http:
-        homeserver = await _find_homeserver(http, given)
+        homeserver = await _find_homeserver(http, address)
         api = ClientApi(http, homeserver, SystemClock())
         try:
             login = await api.log_in(user, token, "", "Hermes setup")
@@ -63,7 +62,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
         await _log_out(api)
     notes = [INVITE.format(login.user_id)]
     variables: dict[str, str] = {}
-    if homeserver != given:
+    if homeserver != address:
         variables["MATRIX_HOMESERVER"] = homeserver
         notes.append(FOUND.format(user.partition(":")[2], homeserver))
     if options.mode != "off":
@@ -73,14 +72,14 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
     return AccountCheck(account=login.user_id, notes=tuple(notes), variables=variables)
 
 
-async def _find_homeserver(http: HttpClient, given: str) -> str:
+async def _find_homeserver(http: HttpClient, address: str) -> str:
     """Ask the domain where its homeserver is; it may be at another address."""
     try:
-        answer = await http.call("GET", f"{given}/.well-known/matrix/client", seconds=10.0)
+        answer = await http.call("GET", f"{address}/.well-known/matrix/client", seconds=10.0)
         found = msgspec.json.decode(answer.body, type=_WellKnown)
     except (NotSent, UnknownOutcome, *JSON_ERRORS):
-        return given
-    return found.homeserver.base_url.rstrip("/") or given
+        return address
+    return found.homeserver.base_url.rstrip("/") or address
 
 
 async def _log_out(api: ClientApi) -> None:

@@ -11,8 +11,10 @@ from hermes.config.sections import FreeTable
 from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 
-NO_TEAM = "The bot is in no team: invite it, otherwise people cannot find it."
-NO_CHANNEL = "The bot is in no channel yet: invite it with /invite @{}, or write to it directly."
+NO_TEAM = "The bot is not in any team: invite it, or people cannot find it."
+NO_CHANNEL = (
+    "The bot is not in any channel yet: invite it with /invite @{}, or write to it directly."
+)
 A_PERSON = "This is the token of a person, not of a bot: the agent will write in their name."
 
 

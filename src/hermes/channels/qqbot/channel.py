@@ -298,8 +298,8 @@ def _withdrawn(allowed: bool, what: str) -> bool:
 def checked_options(deps: ChannelDeps) -> QqbotOptions:
     """Read the options. Raises `ConfigError` if they cannot be used."""
     options = account_options(QqbotOptions, deps, MANIFEST, own=("app_id", "client_secret"))
-    given = deps.settings.token or deps.settings.api_key
-    options = structs.replace(options, client_secret=options.client_secret or given or "")
+    secret = deps.settings.token or deps.settings.api_key
+    options = structs.replace(options, client_secret=options.client_secret or secret or "")
     require_options(options, deps, MANIFEST, ("app_id", "client_secret"))
     return options
 

@@ -148,8 +148,8 @@ class InboundBuilder:
             return [Text(f"{sent.asr_refer_text.strip()}\n(A voice note; QQ transcribed it.)")]
         url = (sent.voice_wav_url if voice else "") or sent.url
         name = sent.filename or ("voice.silk" if voice else "file")
-        given = sent.content_type if "/" in sent.content_type else ""
-        kind = media_type_of(name, "audio/wav" if voice and sent.voice_wav_url else given)
+        declared = sent.content_type if "/" in sent.content_type else ""
+        kind = media_type_of(name, "audio/wav" if voice and sent.voice_wav_url else declared)
         file = AttachedFile(
             name=name,
             media_type="audio/silk" if voice and not sent.voice_wav_url else kind,

@@ -141,11 +141,11 @@ class SignalRpc:
         )
         if not answer.ok:
             raise self._http.error(answer.status, f"status {answer.status}")
-        said = self._http.decode(answer, _Answer)
-        if said.error is not None:
-            raise self._error(said.error)
+        reply = self._http.decode(answer, _Answer)
+        if reply.error is not None:
+            raise self._error(reply.error)
         try:
-            return msgspec.json.decode(said.result, type=kind)
+            return msgspec.json.decode(reply.result, type=kind)
         except JSON_ERRORS as error:
             raise UnknownOutcome(f"signal-cli gave an unexpected answer to {method}.") from error
 

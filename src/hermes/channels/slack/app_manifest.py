@@ -46,9 +46,9 @@ def app_manifest(name: str, commands: Sequence[tuple[str, str]]) -> dict[str, ob
     """The manifest; `commands` are names and summaries, of which Slack takes fifty."""
     own = [(OWN_COMMAND, "Talk to the agent, or run one of its commands.")]
     listed = [
-        (given, summary)
-        for given, summary in commands
-        if _NAME.fullmatch(given) and given not in _TAKEN and summary
+        (command, summary)
+        for command, summary in commands
+        if _NAME.fullmatch(command) and command not in _TAKEN and summary
     ]
     return {
         "display_information": {"name": name, "description": "An agent that answers in Slack."},
@@ -62,12 +62,12 @@ def app_manifest(name: str, commands: Sequence[tuple[str, str]]) -> dict[str, ob
             "assistant_view": {"assistant_description": "Ask the agent anything."},
             "slash_commands": [
                 {
-                    "command": f"/{given}",
+                    "command": f"/{command}",
                     "description": one_line(summary, MAX_DESCRIPTION),
                     "usage_hint": "[arguments]",
                     "should_escape": False,
                 }
-                for given, summary in [*own, *listed][:MAX_COMMANDS]
+                for command, summary in [*own, *listed][:MAX_COMMANDS]
             ],
         },
         "oauth_config": {"scopes": {"bot": [*SCOPES]}},

@@ -248,8 +248,8 @@ def checked_options(deps: ChannelDeps) -> SlackOptions:
 def bot_tokens(deps: ChannelDeps) -> Sequence[str]:
     """Return the current bot tokens, one per workspace. Raises `ConfigError` without any."""
     variable = "" if deps.account else deps.current_env().get(MANIFEST.enabled_by[0], "")
-    given = [token.strip() for token in (variable or deps.settings.token).split(",")]
-    tokens = [token for token in given if token] or [""]
+    listed = [token.strip() for token in (variable or deps.settings.token).split(",")]
+    tokens = [token for token in listed if token] or [""]
     return [_checked(deps.name, token, "bot", "xoxb") for token in tokens]
 
 

@@ -257,11 +257,11 @@ class WebApi:
 
     def _is_slack(self, url: str) -> bool:
         """Whether the host is Slack's: the token is sent to no other."""
-        given, own = urlsplit(url), urlsplit(self._base)
-        host = given.hostname or ""
-        same = (given.scheme, given.netloc) == (own.scheme, own.netloc)
+        target, own = urlsplit(url), urlsplit(self._base)
+        host = target.hostname or ""
+        same = (target.scheme, target.netloc) == (own.scheme, own.netloc)
         return same or (
-            given.scheme == "https" and host.endswith((".slack.com", "slack-files.com"))
+            target.scheme == "https" and host.endswith((".slack.com", "slack-files.com"))
         )
 
     async def call_with_retries(
@@ -320,8 +320,8 @@ class WebApi:
         found: list[Message] = []
         cursor = ""
         while True:
-            given = {**fields, "limit": PAGE, "cursor": cursor or None}
-            page = await self.call_with_retries(method, MessagePage, given)
+            page_fields = {**fields, "limit": PAGE, "cursor": cursor or None}
+            page = await self.call_with_retries(method, MessagePage, page_fields)
             found += page.messages
             if not (cursor := page.response_metadata.next_cursor):
                 return sorted(found, key=lambda message: ts_order(message.ts))
@@ -351,7 +351,7 @@ def _error(response: HttpAnswer, answer: _Answer) -> HermesError:
 
 def _form(fields: Fields) -> HttpBody:
     """Encode a form, which all methods accept; tables become JSON in a field."""
-    given = {
+    texts = {
         name: value
         if isinstance(value, str)
         else str(value).lower()
@@ -361,7 +361,7 @@ def _form(fields: Fields) -> HttpBody:
         if value is not None
     }
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    return HttpBody(urlencode(given).encode(), kind)
+    return HttpBody(urlencode(texts).encode(), kind)
 
 
 def _timeout(total: float) -> aiohttp.ClientTimeout:

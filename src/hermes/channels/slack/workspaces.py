@@ -89,7 +89,7 @@ class Workspaces:
                 continue
             self._position.set_team(chat, workspace.team)
             return workspace.api
-        raise TargetGone(f"The chat {chat} is in none of the workspaces.")
+        raise TargetGone(f"None of the workspaces has the chat {chat}.")
 
     async def _find(self, api: WebApi, chat: str) -> None:
         await (api.person(chat) if chat.startswith(("U", "W")) else api.chat(chat))

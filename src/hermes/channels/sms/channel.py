@@ -137,8 +137,8 @@ class SmsChannel:
     def _is_genuine(self, call: HttpCall) -> bool:
         if self._options.insecure_no_signature:
             return True
-        given = call.headers.get(SIGNATURE_HEADER, "")
-        return is_signed(self._token.value, self._options.webhook_url, _form(call.body), given)
+        signature = call.headers.get(SIGNATURE_HEADER, "")
+        return is_signed(self._token.value, self._options.webhook_url, _form(call.body), signature)
 
     async def _receive(self, deliver: HandleInbound, call: HttpCall) -> CallResponse:
         form = dict(_form(call.body))

@@ -248,11 +248,11 @@ def signature(token: str, url: str, fields: Sequence[tuple[str, str]]) -> str:
     return base64.b64encode(digest).decode()
 
 
-def is_signed(token: str, url: str, fields: Sequence[tuple[str, str]], given: str) -> bool:
+def is_signed(token: str, url: str, fields: Sequence[tuple[str, str]], received: str) -> bool:
     """Whether the signature matches; Twilio signs the URL with or without its port."""
     return any(
         hmac.compare_digest(
-            signature(token, spelling, fields).encode(), given.encode("utf-8", "surrogateescape")
+            signature(token, spelling, fields).encode(), received.encode("utf-8", "surrogateescape")
         )
         for spelling in _spellings(url)
     )

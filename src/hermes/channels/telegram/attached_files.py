@@ -37,12 +37,12 @@ def attached_files(message: Message) -> Iterator[TelegramFile]:
     )
     for kind, file, name, media_type, recording in kinds:
         if file is not None:
-            given = file.file_name or name
+            file_name = file.file_name or name
             yield TelegramFile(
                 file_id=file.file_id,
                 kind=kind,
-                name=given,
-                media_type=media_type_of(given, file.mime_type or media_type),
+                name=file_name,
+                media_type=media_type_of(file_name, file.mime_type or media_type),
                 size=file.file_size,
                 seconds=file.duration,
                 recording=recording,

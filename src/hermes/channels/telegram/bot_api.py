@@ -193,10 +193,10 @@ def _refusal(text: str, migrated: int) -> NotSent:
 
 
 def _body(fields: Mapping[str, object], uploads: Sequence[Upload]) -> HttpBody:
-    given = {name: value for name, value in fields.items() if value is not None}
+    present = {name: value for name, value in fields.items() if value is not None}
     if not uploads:
-        return json_body(given)
-    return form_body({name: _form_text(value) for name, value in given.items()}, uploads)
+        return json_body(present)
+    return form_body({name: _form_text(value) for name, value in present.items()}, uploads)
 
 
 def _form_text(value: object) -> str:

@@ -36,8 +36,8 @@ def menu_entries(commands: Sequence[tuple[str, str]], options: TelegramOptions) 
     ordered = sorted(commands, key=lambda command: first.get(command[0], len(names)))
     entries = [
         {"command": name, "description": one_line(summary, MAX_DESCRIPTION)}
-        for given, summary in ordered
-        if _NAME.fullmatch(name := given.lower().replace("-", "_")) and summary
+        for command, summary in ordered
+        if _NAME.fullmatch(name := command.lower().replace("-", "_")) and summary
     ]
     return entries[: max(1, min(menu.max_commands, MAX_COMMANDS))]
 

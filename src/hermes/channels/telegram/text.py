@@ -31,9 +31,9 @@ def mentions_in(message: Message, bot: User) -> Mentions:
     for entity in message.content_entities:
         match entity.type:
             case "mention":
-                said = entity_text(message.content, entity)
-                own |= said.lower() == name
-                other |= said.lower() != name and _BOT_NAME.fullmatch(said) is not None
+                mention = entity_text(message.content, entity)
+                own |= mention.lower() == name
+                other |= mention.lower() != name and _BOT_NAME.fullmatch(mention) is not None
             case "text_mention":
                 same = entity.user is not None and entity.user.id == bot.id
                 own |= same

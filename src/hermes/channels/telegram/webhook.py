@@ -57,8 +57,8 @@ class WebhookUpdates:
         )
 
     def _has_secret(self, call: HttpCall) -> bool:
-        given = call.headers.get(SECRET_HEADER, "").encode()
-        return hmac.compare_digest(given, self._options.webhook_secret.encode())
+        secret = call.headers.get(SECRET_HEADER, "").encode()
+        return hmac.compare_digest(secret, self._options.webhook_secret.encode())
 
     async def _accept_call(self, call: HttpCall) -> CallResponse:
         update: Update | None = None

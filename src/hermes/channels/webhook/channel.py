@@ -151,8 +151,9 @@ class WebhookChannel:
             event = event_of(call.headers, payload.value)
             if route.events and not route.wants(event.names):
                 return _ignored("event", event)
-            filters, given = route.filters, FilterInput(event.name, call.headers, payload.value)
-            if filters and not matches_filters(filters, given):
+            filters = route.filters
+            filter_input = FilterInput(event.name, call.headers, payload.value)
+            if filters and not matches_filters(filters, filter_input):
                 return _ignored("filter", event)
             delivery = _delivery(call, proof)
             name = f"{route.name}:{delivery}"

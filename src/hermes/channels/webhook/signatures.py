@@ -131,11 +131,11 @@ def _check_standard(call: _SignedCall, scheme: Scheme) -> Proof:
     delivery, stamp = call.header(f"{prefix}-id"), call.header(f"{prefix}-timestamp")
     if not delivery or not stamp:
         raise CallRejected(401, "signature", f"{prefix}-id and {prefix}-timestamp are required.")
-    given = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
+    signatures = call.header(f"{prefix}-signature").split(" ")[:_MOST_SIGNATURES]
     good = False
     for key in _standard_keys(call.secret):
         expected = "v1," + _standard(key, delivery, stamp, call.body)
-        for signature in given:
+        for signature in signatures:
             good |= _same(expected, signature)
     _require(good)
     _require_fresh(stamp, call.now)
@@ -153,8 +153,8 @@ def _check_v2(call: _SignedCall, scheme: Scheme) -> Proof:
 
 
 def _check_github(call: _SignedCall, scheme: Scheme) -> Proof:
-    given = call.header(_HEADERS[scheme])
-    _require(_same("sha256=" + _hex(call.secret, call.body), given))
+    received = call.header(_HEADERS[scheme])
+    _require(_same("sha256=" + _hex(call.secret, call.body), received))
     return Proof(scheme, digest=_digest(call.body))
 
 
@@ -196,17 +196,17 @@ def _standard_keys(secret: str) -> tuple[bytes, ...]:
 
 
 def _require_hex(call: _SignedCall, scheme: Scheme, signed: bytes) -> None:
-    given = call.header(_HEADERS[scheme]).removeprefix("sha256=")
-    _require(_same(_hex(call.secret, signed), given))
+    received = call.header(_HEADERS[scheme]).removeprefix("sha256=")
+    _require(_same(_hex(call.secret, signed), received))
 
 
 def _hex(secret: str, signed: bytes) -> str:
     return hmac.digest(secret.encode(), signed, "sha256").hex()
 
 
-def _same(expected: str, given: str) -> bool:
+def _same(expected: str, received: str) -> bool:
     """Compare as text, so that no alternative spelling of a signature is accepted."""
-    return hmac.compare_digest(expected.encode(), given.encode(errors="surrogateescape"))
+    return hmac.compare_digest(expected.encode(), received.encode(errors="surrogateescape"))
 
 
 def _require(good: bool) -> None:

@@ -189,13 +189,13 @@ class WhatsAppChannel:
     def _has_secret(self, call: HttpCall) -> bool:
         if call.method == "GET":
             expected = self._secrets.verify_token.value
-            given = call.query.get("hub.verify_token", "")
+            received = call.query.get("hub.verify_token", "")
         else:
             secret = self._secrets.app_secret.value
             digest = hmac.new(secret.encode(), call.body, hashlib.sha256)
             expected = f"sha256={digest.hexdigest()}"
-            given = call.headers.get(SIGNATURE_HEADER, "")
-        return hmac.compare_digest(_bytes(expected), _bytes(given))
+            received = call.headers.get(SIGNATURE_HEADER, "")
+        return hmac.compare_digest(_bytes(expected), _bytes(received))
 
     async def _receive(self, deliver: HandleInbound, call: HttpCall) -> CallResponse:
         if call.method == "GET":

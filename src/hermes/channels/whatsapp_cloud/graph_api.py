@@ -196,8 +196,8 @@ class GraphApi:
                 "hermes gateway setup whatsapp_cloud",
             )
         if code in BUSY:
-            said = f"WhatsApp is limiting requests: {text}"
-            return Throttled(said, wait=BUSY[code], all_chats=True)
+            message = f"WhatsApp is limiting requests: {text}"
+            return Throttled(message, wait=BUSY[code], all_chats=True)
         if code in BUSY_CHAT:
             return Throttled(f"WhatsApp is limiting requests: {text}", wait=BUSY_CHAT[code])
         if code in UNREACHABLE:

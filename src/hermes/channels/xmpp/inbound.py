@@ -151,9 +151,9 @@ class InboundBuilder:
         if message.kind == "groupchat" and message.id:
             self._room_ids.put((message.sender, message.id), message_id)
 
-    def _known_id(self, message: XmppMessage, given: str) -> str:
+    def _known_id(self, message: XmppMessage, sender_id: str) -> str:
         """Return our id of a message; corrections use the sender's id."""
-        return self._room_ids.get((message.sender, given)) or given
+        return self._room_ids.get((message.sender, sender_id)) or sender_id
 
     def _reaction_updates(
         self, message: XmppMessage, reactions: Reactions, key: str
