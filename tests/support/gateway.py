@@ -318,7 +318,7 @@ async def gateway_harness(
     rules: GatewayRules | None = None,
     clock: Clock | None = None,
     authorize: Authorize = admit_everyone,
-    urgent: Mapping[str, GatewayCommand] | None = None,
+    own_commands: Mapping[str, GatewayCommand] | None = None,
     rejection: Rejection | None = None,
     approval_rules: ApprovalRules | None = None,
     owner_chat: Address | None = None,
@@ -365,7 +365,7 @@ async def gateway_harness(
             running_processes=running,
             tools=lambda platform: planner.tools,
             hooks=hooks,
-            urgent=urgent or {},
+            own_commands=own_commands or {},
         )
         one = GatewayHarness(composition.gateway, store, clock, bus)
         one.model, one.planner, one.channel, one.runner = model, planner, channel, runner

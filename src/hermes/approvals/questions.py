@@ -57,7 +57,7 @@ class QuestionForwarder(Protocol):
 
 
 def may_answer(answerer: Answerer, row: QuestionRecord) -> bool:
-    return answerer.role is Role.OWNER or answerer.principal == row.question.asked
+    return answerer.role is Role.OWNER or answerer.principal == row.question.answerable_by
 
 
 def is_asked_at(answerer: Answerer, row: QuestionRecord) -> bool:
@@ -70,7 +70,7 @@ def is_asked_at(answerer: Answerer, row: QuestionRecord) -> bool:
 def is_addressed_to(answerer: Answerer, row: QuestionRecord) -> bool:
     if row.question.kind is QuestionKind.APPROVAL:
         return may_answer(answerer, row)
-    return row.question.asked == answerer.principal
+    return row.question.answerable_by == answerer.principal
 
 
 def matches_id(question: Question, name: str) -> bool:

@@ -249,7 +249,7 @@ class ApprovalService:
             self._question(scope, QuestionKind.APPROVAL, text, choices, home),
             subject=messages.request_subject(request),
             reason=messages.request_reason(request),
-            asked=OWNER if verdict.owner_only else scope.principal,
+            answerable_by=OWNER if verdict.owner_only else scope.principal,
             elsewhere=home is not None,
         )
         return QuestionRecord(
@@ -283,7 +283,7 @@ class ApprovalService:
             text=text,
             origin=origin,
             choices=choices,
-            asked=scope.principal,
+            answerable_by=scope.principal,
             until=self._clock.now() + timedelta(seconds=seconds),
             seconds=seconds,
         )
@@ -394,7 +394,7 @@ class ApprovalService:
             if choice is None:
                 return AnswerResult(messages.unclear_message(row.question, words))
             return await self.answer(answerer, choice, question=row.question.id)
-        if row.question.asked != answerer.principal or not words.strip():
+        if row.question.answerable_by != answerer.principal or not words.strip():
             return None
         if await self._settle(row, answerer, None, chosen_answer(row.question, words)):
             return AnswerResult("", 1)

@@ -303,8 +303,8 @@ _PAIRING = {"pairing": "pair", "allowlist": "ignore"}
 
 def _chat_policy(name: str, variable: str, extra: FreeTable) -> ChatPolicy:
     """Read a policy. Raises `ConfigError` for an unknown word: it must not open or close a chat."""
-    given = extra.get(name)
-    word = variable.strip().lower() or ("" if given is None else str(given).strip().lower())
+    value = extra.get(name)
+    word = variable.strip().lower() or ("" if value is None else str(value).strip().lower())
     try:
         return msgspec.convert(word, ChatPolicy)
     except msgspec.ValidationError as error:

@@ -66,13 +66,13 @@ GatewayCommand: TypeAlias = Callable[[CommandRequest], Awaitable[CommandResult]]
 """A command of the gateway itself, such as an answer to an approval request."""
 
 IMMEDIATE_COMMANDS = frozenset({"stop", "status", "approve", "deny", "help", "whoami"})
-"""Commands that wait for no other one."""
+"""Commands that do not wait for earlier ones."""
 _NEVER_BLOCKED = frozenset({"stop"})
 """Commands that hooks cannot block."""
 
 
 class CommandRunner:
-    """Runs the shared commands of `registry` and the gateway's own (`urgent`)."""
+    """Runs the gateway's `own_commands`, and those of `registry`, which all surfaces share."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class CommandRunner:
         command_queue: CommandQueue,
         registry: Registry,
         context: Callable[[Conversation], CommandContext],
-        urgent: Mapping[str, GatewayCommand],
+        own_commands: Mapping[str, GatewayCommand],
         hooks: Hooks | None,
     ) -> None:
         self._store = store
@@ -98,20 +98,20 @@ class CommandRunner:
         self._command_queue = command_queue
         self._registry = registry
         self._context = context
-        self._urgent = urgent
+        self._own_commands = own_commands
         self._hooks = hooks
 
     async def run(self, admitted: Admitted, message: InboxMessage, line: str) -> CommandResult:
         """Run a command line; raises HermesError with a message for the user."""
         name, args = command_name(line), line.split(None, 1)[1:]
         request = CommandRequest(admitted, message, args[0].strip() if args else "")
-        urgent = self._urgent.get(name)
-        if urgent is None:
+        own = self._own_commands.get(name)
+        if own is None:
             return await self._run_shared(request, name)
         if admitted.commands is not None and name not in admitted.commands:
             raise UsageError(f"You cannot use /{name} here.", hint="/help lists your commands.")
         handled = await self._ask_hooks(request, name, await self._sessions.find(admitted.key))
-        return await urgent(request) if handled is None else handled
+        return await own(request) if handled is None else handled
 
     async def _run_shared(self, request: CommandRequest, name: str) -> CommandResult:
         conversation = await self._conversation(request)
@@ -246,14 +246,14 @@ class CommandRunner:
             # The prompt describes another chat, so it is rebuilt.
             system = UNSET if session.key == key else ""
             moved = SessionChange(key=key, system=system, ended_at=None, end_reason="")
-            over = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
+            ended = SessionChange(ended_at=self._clock.now(), end_reason="resumed another")
             current = await self._sessions.find(key)
-            others = [] if current is None else [ChangeSession(current.id, over)]
+            others = [] if current is None else [ChangeSession(current.id, ended)]
             location = put_session_location(session.id, request.message, key)
             change = ChangeSession(session.id, moved)
             await self._store.commit(*others, change, location, fence=lease.fence)
             while (other := await self._sessions.find(key)) and other.id != session.id:
-                await self._store.commit(ChangeSession(other.id, over), fence=lease.fence)
+                await self._store.commit(ChangeSession(other.id, ended), fence=lease.fence)
         return SwitchedSession(session, stopped.waiting)
 
 
@@ -289,8 +289,8 @@ def command_name(line: str) -> str:
     return line.split(None, 1)[0].removeprefix("/").partition("@")[0].lower()
 
 
-async def _run_command(command: Command, context: CommandContext, words: str) -> CommandResult:
-    reply = await command.run(context, words)
+async def _run_command(command: Command, context: CommandContext, args: str) -> CommandResult:
+    reply = await command.run(context, args)
     match reply:
         case TextReply(text=text) | ResumedReply(text=text):
             return text
@@ -305,7 +305,7 @@ async def _run_command(command: Command, context: CommandContext, words: str) ->
 
 
 def _changed_fields(before: Session, after: Session) -> SessionChange:
-    """Return what a command may set in a session that is not stored yet."""
+    """Return what a command changed of what it may set in a session that is not stored yet."""
     names = ("title", "model", "provider", "system", "effort", "personality")
     changed = [name for name in names if getattr(after, name) != getattr(before, name)]
     return SessionChange(**{name: getattr(after, name) for name in changed})

@@ -59,8 +59,8 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
     The fields: `supervisor` runs the profile's own channels, `channels`. `context`: the context of
     a slash command. `namespace`: the profile's part of session keys. `resolve_targets`: resolve
     target names. `on_contact`: called for every admitted message. `running_processes`: when a
-    session's processes started. `tools`: the tools offered on a platform. `urgent`: commands of the
-    gateway itself. `rate_limiters`: those of channels that are shared with other profiles.
+    session's processes started. `tools`: the tools offered on a platform. `own_commands`: commands
+    of the gateway itself. `rate_limiters`: those of channels that are shared with other profiles.
     """
 
     store: Store
@@ -86,7 +86,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
     rules: GatewayRules
     transcripts: Transcripts
     hooks: Hooks | None = None
-    urgent: Mapping[str, GatewayCommand] = {}
+    own_commands: Mapping[str, GatewayCommand] = {}
     borrowed: Mapping[str, BorrowedChannel] = {}
     rate_limiters: Mapping[str, RateLimiter] = {}
     wait_for_borrowers: Callable[[], Awaitable[None]] | None = None
@@ -271,7 +271,7 @@ class GatewayComposition(Struct, frozen=True, kw_only=True, dict=True):
             command_queue=self.command_queue,
             registry=self.registry,
             context=self.context,
-            urgent=self.urgent,
+            own_commands=self.own_commands,
             hooks=self.hooks,
         )
 

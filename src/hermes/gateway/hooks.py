@@ -251,14 +251,14 @@ class HookBus:
         if event in NEVER_BLOCKED:
             self.emit(event, context)
             return None
-        asked = [hook for hook in self._hooks if hook.wants(event)]
-        values: list[HookDecision | None] = [None] * len(asked)
+        hooks = [hook for hook in self._hooks if hook.wants(event)]
+        values: list[HookDecision | None] = [None] * len(hooks)
 
         async def ask(index: int, hook: _Hook) -> None:
             values[index] = await self._ask(hook, event, dict(context))
 
         async with anyio.create_task_group() as group:
-            for index, hook in enumerate(asked):
+            for index, hook in enumerate(hooks):
                 group.start_soon(ask, index, hook)
         decisions = (decision for decision in values if decision is not None)
         return next(
@@ -272,7 +272,7 @@ class HookBus:
         reason = f"/{command} was not run: the hook {hook.name} did not answer. Try again."
         denied = HookDecision(HookVerdict.DENY, reason)
         if hook.decisions.stuck:
-            log.warning("hook %s hangs and was not asked about %s", hook.name, event)
+            log.warning("hook %s hangs, so it was not called for %s", hook.name, event)
             return denied
         outcome: Future[object] = Future()
         if not hook.decisions.offer(_Job(event, context, outcome)):

@@ -206,8 +206,8 @@ class People:
             found = self._checked(account, code)
             if found.checked_by != account:
                 raise UsageError(
-                    "You have not seen yet whose code this is.",
-                    hint="Send /link and the code without yes, and confirm if both are yours.",
+                    "Check first whose code this is.",
+                    hint="Send /link and the code without yes. If that account is yours, confirm.",
                 )
             theirs = LinkedAccount(
                 account=found.account, proof="code", chat=found.chat, ids=found.ids
@@ -259,7 +259,7 @@ class People:
             failures = {**stored.failures, account: [*own, now]}
             self._write(self._codes, structs.replace(stored, failures=failures))
             raise UsageError(
-                "The code is wrong, expired or your own.",
+                "The code is wrong, has expired, or was made by this account.",
                 hint="Send /link from your other account to get one; it is valid for 10 minutes.",
             )
         return matching[0]

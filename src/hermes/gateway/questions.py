@@ -49,7 +49,7 @@ def question_choices(question: Question, message: InboxMessage) -> Choices | Non
         labels = {}
     else:
         labels = {choice: BUTTON_LABELS[ApprovalChoice(choice)] for choice in question.choices}
-        if question.asked == message.principal:
+        if question.answerable_by == message.principal:
             requester = message.asker.user
     return _choices(question.id, labels, requester)
 

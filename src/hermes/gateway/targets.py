@@ -113,8 +113,8 @@ def home_names(env: Mapping[str, str], platforms: Mapping[str, Platform]) -> dic
         home = settings.home_channel
         stored = home.name if isinstance(home, HomeChannel) else ""
         variables = () if "/" in channel else home_variables(channel)
-        given = (env.get(f"{one}_NAME", "").strip() for one in variables)
-        if name := next(filter(None, (*given, stored)), ""):
+        from_env = (env.get(f"{one}_NAME", "").strip() for one in variables)
+        if name := next(filter(None, (*from_env, stored)), ""):
             names[channel] = name
     return names
 

@@ -27,14 +27,14 @@ RESUMED_TOO_OFTEN = (
     "I will not retry it on my own. The work so far is kept. "
 )
 POSSIBLE_CRASH_CAUSE = (
-    "I crashed several times in a short while with this running, so it may be the cause. "
+    "I crashed several times in a short time while working on this, so it may be the cause. "
     "I will not retry it on my own. The work so far is kept. "
 )
 INTERRUPTED_LONG_AGO = (
     "I was interrupted {age} ago while working on this, and after so long I will not continue "
     "on my own. The work so far is kept. "
 )
-NEXT_STEP = 'Say "go on" to try it once more, or ask for something else or smaller.'
+NEXT_STEP = 'Say "go on" to try once more, or ask for something else or something smaller.'
 
 
 class StartedTurn(Struct, frozen=True):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 TERMINAL_ORIGIN = "you, in the terminal"
 """The `origin` of requests from the owner's terminal."""
@@ -31,9 +31,9 @@ class Question(Struct, frozen=True, kw_only=True):
     """A pending question. `subject` is shown unchanged: the command, the path.
 
     `reason` is the model's, `origin` says who asked; `choices` is empty if any text is an answer.
-    `asked` may answer besides the owner; `elsewhere` means that it was forwarded to the owner's
-    chat. The answer has to come within `seconds` of monotonic time; `until` is the same deadline by
-    the wall clock, which may be changed meanwhile.
+    `answerable_by` may answer besides the owner; `elsewhere` means that it was forwarded to the
+    owner's chat. The answer has to come within `seconds` of monotonic time; `until` is the same
+    deadline by the wall clock, which may be changed meanwhile.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Question(Struct, frozen=True, kw_only=True):
     reason: str = ""
     origin: str = ""
     choices: tuple[str, ...] = ()
-    asked: str = ""
+    answerable_by: str = field(default="", name="asked")
     elsewhere: bool = False
     until: datetime
     seconds: float = 0.0

@@ -109,7 +109,7 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
             shown = await chats.sees(chats.on_mattermost, "Send this from your other account")
             code = re.findall(r"/link ([A-Z2-9]{8})", shown)[0]
             qq.say(f"/link {code} yes")
-            await chats.sees(chats.on_qq, "not seen yet whose code this is")
+            await chats.sees(chats.on_qq, "Check first whose code this is")
             qq.say(f"/link {code}")
             await chats.sees(chats.on_qq, f"the code of mattermost:{ANN_ON_MATTERMOST} (ann)")
             people = People(tmp_path / "home" / "platforms" / "people", SystemClock())
@@ -120,7 +120,9 @@ async def test_accounts_are_linked_with_a_code_and_a_session_goes_along(tmp_path
                 chats.on_mattermost, f"qqbot:{ANN_ON_QQ} is now linked with your account"
             )
             qq.say(f"/link {code} yes", chat=EVE_ON_QQ)
-            await chats.sees(lambda: chats.on_qq(EVE_ON_QQ), "wrong, expired or your own")
+            await chats.sees(
+                lambda: chats.on_qq(EVE_ON_QQ), "wrong, has expired, or was made by this account"
+            )
             assert [person.names for person in people.all()] == [
                 [f"mattermost:{ANN_ON_MATTERMOST}", f"qqbot:{ANN_ON_QQ}"]
             ]

@@ -42,7 +42,7 @@ async def dig(harness: GatewayHarness, clock: FakeClock, key: str = "c1") -> Non
 
 async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as harness:
         await dig(harness, clock)
         assert harness.channel.acknowledged == ["c1"]
         await harness.channel.say("hello", chat="2")
@@ -58,7 +58,7 @@ async def test_slow_command_is_acknowledged(tmp_path: Path) -> None:
 
 async def test_running_command_of_another_worker_is_left_alone(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as first:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as first:
         await dig(first, clock)
         async with gateway_harness(tmp_path, clock=clock) as second:
             await clock.advance(0)
@@ -70,7 +70,7 @@ async def test_running_command_of_another_worker_is_left_alone(tmp_path: Path) -
 
 async def test_command_taken_over_while_frozen_is_reported_once(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as first:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as first:
         await dig(first, clock)
         clock.skip(first.store.workers.ttl.total_seconds())
         async with gateway_harness(tmp_path, clock=clock) as second:
@@ -87,7 +87,7 @@ async def test_later_messages_wait_in_order(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
     queue = gateway_rules(BusyMode.QUEUE)
     async with gateway_harness(
-        tmp_path, clock=clock, urgent={"dig": digging}, rules=queue
+        tmp_path, clock=clock, own_commands={"dig": digging}, rules=queue
     ) as harness:
         await dig(harness, clock)
         await harness.channel.type(make_inbound("first", "u1"))
@@ -110,7 +110,7 @@ async def test_later_messages_wait_in_order(tmp_path: Path) -> None:
 
 async def test_status_runs_immediately_and_shows_the_command(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as harness:
         await dig(harness, clock)
         await harness.channel.say("later")
         await clock.advance(40)
@@ -121,7 +121,7 @@ async def test_status_runs_immediately_and_shows_the_command(tmp_path: Path) -> 
 
 async def test_stop_cancels_command_and_drops_waiting_messages(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as harness:
         await dig(harness, clock)
         await harness.channel.say("later")
         await harness.channel.say("/stop")
@@ -143,7 +143,7 @@ async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
 
     clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
-        tmp_path, clock=clock, urgent={"dig": digging}, authorize=authorize
+        tmp_path, clock=clock, own_commands={"dig": digging}, authorize=authorize
     ) as harness:
         await dig(harness, clock)
         await harness.channel.say("/stop", sender="eve")
@@ -155,7 +155,7 @@ async def test_users_cannot_stop_commands_of_others(tmp_path: Path) -> None:
 async def test_stop_cancels_turn_and_command(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
     async with gateway_harness(
-        tmp_path, HANGING_SCRIPT, clock=clock, urgent={"dig": digging}
+        tmp_path, HANGING_SCRIPT, clock=clock, own_commands={"dig": digging}
     ) as harness:
         await harness.channel.say("work")
         await wait_until(lambda: len(harness.model.requests) == 1)
@@ -167,7 +167,9 @@ async def test_stop_cancels_turn_and_command(tmp_path: Path) -> None:
 
 async def test_crash_reports_command_and_answers_waiting_messages(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": SlowCommand()}) as harness:
+    async with gateway_harness(
+        tmp_path, clock=clock, own_commands={"dig": SlowCommand()}
+    ) as harness:
         await dig(harness, clock)
         await harness.channel.say("later")
     async with gateway_harness(tmp_path, clock=clock) as two:
@@ -194,7 +196,7 @@ async def test_command_with_unstored_result_is_reported_later(tmp_path: Path) ->
 
 async def test_disconnected_channel_does_not_block_delivery(tmp_path: Path) -> None:
     clock, digging = FakeClock(), SlowCommand()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": digging}) as harness:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": digging}) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.channel.type, make_inbound("/dig deep", "c1"))
             await wait_until(lambda: digging.times == 1)

@@ -293,7 +293,7 @@ async def test_hooks_decide_about_gateway_commands(tmp_path: Path) -> None:
 
     censor = DecidingHooks()
     async with gateway_harness(
-        tmp_path, answer_script("x"), urgent={"approve": approve}, hooks=censor
+        tmp_path, answer_script("x"), own_commands={"approve": approve}, hooks=censor
     ) as harness:
         assert await last(harness, "/approve") == "Approved."
         censor.decisions["command:approve"] = HookDecision(HookVerdict.DENY)

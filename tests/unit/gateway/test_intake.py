@@ -230,7 +230,9 @@ async def test_gateway_commands_can_be_added(tmp_path: Path) -> None:
     async def approve(order: object) -> str:
         return "Approved."
 
-    async with gateway_harness(tmp_path, HANGING_SCRIPT, urgent={"approve": approve}) as harness:
+    async with gateway_harness(
+        tmp_path, HANGING_SCRIPT, own_commands={"approve": approve}
+    ) as harness:
         await harness.channel.say("work")
         await wait_until(lambda: harness.running() is not None)
         await harness.channel.say("/approve")
@@ -257,7 +259,7 @@ async def stuck(order: object) -> str:
 
 async def test_hanging_command_times_out(tmp_path: Path) -> None:
     clock = FakeClock()
-    async with gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as harness:
+    async with gateway_harness(tmp_path, clock=clock, own_commands={"dig": stuck}) as harness:
         async with anyio.create_task_group() as group:
             group.start_soon(harness.channel.type, make_inbound("/dig deep", "c1"))
             await wait_until(lambda: harness.gateway.command_queue.count == 1)
@@ -272,7 +274,7 @@ async def test_hanging_command_does_not_block_shutdown_and_is_reported(tmp_path:
     with anyio.fail_after(GATEWAY_TIMEOUT):
         async with (
             anyio.create_task_group() as group,
-            gateway_harness(tmp_path, clock=clock, urgent={"dig": stuck}) as harness,
+            gateway_harness(tmp_path, clock=clock, own_commands={"dig": stuck}) as harness,
         ):
             group.start_soon(harness.channel.type, make_inbound("/dig", "c1"))
             await wait_until(lambda: harness.gateway.command_queue.count == 1)
@@ -290,7 +292,7 @@ async def test_shutdown_lets_a_command_finish(tmp_path: Path) -> None:
         return "Dug."
 
     async with (
-        gateway_harness(tmp_path, clock=clock, urgent={"dig": slow}) as harness,
+        gateway_harness(tmp_path, clock=clock, own_commands={"dig": slow}) as harness,
         anyio.create_task_group() as group,
     ):
         group.start_soon(harness.channel.type, make_inbound("/dig", "c1"))

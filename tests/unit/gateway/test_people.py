@@ -177,7 +177,7 @@ async def test_code_is_confirmed_only_by_the_account_that_checked_it(
     for checked_by in ("", "there:other"):
         if checked_by:
             harness.people.check(checked_by, code)
-        with pytest.raises(UsageError, match="not seen yet whose code"):
+        with pytest.raises(UsageError, match="Check first whose code"):
             harness.people.redeem(ANN_HERE, "chat", code)
     assert harness.people.all() == ()
     harness.people.check(ANN_HERE, code)
@@ -197,27 +197,27 @@ async def test_bot_has_no_linked_identity(tmp_path: Path) -> None:
 async def test_code_is_valid_once_and_for_ten_minutes(harness: Harness) -> None:
     code = harness.people.issue(ANN_HERE, "chat", "Ann")
     await harness.clock.advance(601)
-    with pytest.raises(UsageError, match="wrong, expired"):
+    with pytest.raises(UsageError, match="wrong, has expired"):
         harness.people.redeem(ANN_THERE, "chat", code)
     code = harness.people.issue(ANN_HERE, "chat", "Ann")
     typed = f" {code[:4].lower()}-{code[4:]} "
     harness.people.check(ANN_THERE, typed)
     found, person = harness.people.redeem(ANN_THERE, "chat", typed)
     assert (found.account, person.names) == (ANN_HERE, [ANN_HERE, ANN_THERE])
-    with pytest.raises(UsageError, match="wrong, expired"):
+    with pytest.raises(UsageError, match="wrong, has expired"):
         harness.people.redeem(EVE, "chat", code)
 
 
 async def test_newer_code_replaces_an_older_one(harness: Harness) -> None:
     first = harness.people.issue(ANN_HERE, "chat", "")
     harness.people.issue(ANN_HERE, "chat", "")
-    with pytest.raises(UsageError, match="wrong, expired"):
+    with pytest.raises(UsageError, match="wrong, has expired"):
         harness.people.check(ANN_THERE, first)
 
 
 async def test_own_code_links_nothing(harness: Harness) -> None:
     code = harness.people.issue(ANN_HERE, "chat", "")
-    with pytest.raises(UsageError, match="your own"):
+    with pytest.raises(UsageError, match="made by this account"):
         harness.people.redeem(ANN_HERE, "chat", code)
     assert harness.people.all() == ()
 

@@ -145,7 +145,7 @@ def test_request_that_only_the_owner_may_approve_names_no_one() -> None:
         choices=(ApprovalChoice.ONCE,), until=datetime.now(UTC),
     )  # fmt: skip
     for asked, requester in ((OWNER, ""), ("eve", "eve")):
-        choices = question_choices(structs.replace(question, asked=asked), message)
+        choices = question_choices(structs.replace(question, answerable_by=asked), message)
         assert choices is not None
         assert choices.requester == requester
 

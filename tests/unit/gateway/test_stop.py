@@ -254,7 +254,7 @@ async def test_stop_replies_and_frees_the_chat_in_time(tmp_path: Path, hang: str
     took: dict[str, float] = {}
     async with (
         gateway_harness(
-            tmp_path, script, tools=[tool], clock=clock, urgent={"dig": _never}
+            tmp_path, script, tools=[tool], clock=clock, own_commands={"dig": _never}
         ) as harness,
         anyio.create_task_group() as group,
     ):

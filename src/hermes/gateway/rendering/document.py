@@ -201,8 +201,8 @@ _STYLES = {"strong": Style.BOLD, "em": Style.ITALIC, "s": Style.STRIKE}
 def _joined(spans: Iterable[Span]) -> Iterator[Span]:
     """Join spans of the same style: adjacent markers would mean something else."""
     last: Span | None = None
-    for given in spans:
-        span = structs.replace(given, styles=tuple(dict.fromkeys(given.styles)))
+    for original in spans:
+        span = structs.replace(original, styles=tuple(dict.fromkeys(original.styles)))
         if last is None:
             last = span
         elif (last.styles, last.url) == (span.styles, span.url) and Style.CODE not in span.styles:
