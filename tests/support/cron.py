@@ -15,11 +15,11 @@ from hermes.cron.job_changes import JobChange
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobService, ModelDefaults
+from hermes.cron.service import JobService, ModelDefaults
 from hermes.cron.triggers import Triggers
 from hermes.cron.worker import CronWorker
 from hermes.kit.file_lock import FileLock
-from hermes.ports.jobs import Fire, Job
+from hermes.ports.jobs import SCHEDULED_JOBS, Fire, Job
 from hermes.ports.sandbox import Sandbox
 from hermes.ports.store import QueueItem
 from hermes.sandbox.local import LocalSandbox
@@ -89,7 +89,7 @@ class CronHarness:
         self.forwarded.append((profile, item.key))
 
     def _wake(self) -> bool:
-        self.bus.wake(LANE)
+        self.bus.wake(SCHEDULED_JOBS)
         return True
 
     async def create(self, schedule: str, prompt: str = "do it", **fields: object) -> Job:

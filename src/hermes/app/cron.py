@@ -21,12 +21,12 @@ from hermes.cron.operation import CronOperation
 from hermes.cron.output import OutputFolder
 from hermes.cron.scheduler import Scheduler
 from hermes.cron.script import ScriptRunner
-from hermes.cron.service import LANE, JobService, ModelDefaults
+from hermes.cron.service import JobService, ModelDefaults
 from hermes.cron.triggers import Triggers
 from hermes.cron.worker import DEFAULT_PARALLEL, CronWorker
 from hermes.kit.clock import Clock, SystemClock
 from hermes.kit.file_lock import FileLock
-from hermes.ports.jobs import Fire
+from hermes.ports.jobs import SCHEDULED_JOBS, Fire
 from hermes.ports.store import QueueItem, Store
 from hermes.sandbox.local import LocalSandbox
 
@@ -38,8 +38,8 @@ _IDLE_SECONDS = 600.0
 
 
 def build_job_service(app: App) -> CronOperation:
-    """For the surfaces of an open profile."""
-    wake = partial(_wake, app.home.cron, lambda: app.bus.wake(LANE))
+    """The jobs of an open profile, for its surfaces."""
+    wake = partial(_wake, app.home.cron, lambda: app.bus.wake(SCHEDULED_JOBS))
     service = _service(app.home, app.config, app.env, app.store, app.clock, wake)
     serving = partial(is_serving, app.home)
     return CronOperation(service=service, serving=serving, work=partial(_work, app, service))
@@ -47,7 +47,7 @@ def build_job_service(app: App) -> CronOperation:
 
 @asynccontextmanager
 async def open_job_service(home: Home, process: Env) -> AsyncGenerator[CronOperation]:
-    """For the command line: without the agent, unless a job is run here."""
+    """The jobs of a home, for the command line; the agent is opened only to run a job here."""
     ensure_home(home)
     env = profile_env(home.dotenv, process)
     config, clock = load_config(home, env).config, SystemClock()
@@ -169,7 +169,7 @@ def _service(
 
 
 async def _forward(app: App, profile: str, item: QueueItem) -> None:
-    """Hand a result to another profile, whose gateway answers it; once, by its key."""
+    """Store a job's result in another profile's queue; a key that is already there is ignored."""
     home = profile_home(app.home.root, profile)
     ensure_home(home)
     async with open_archive(home, app.clock) as store:
@@ -177,8 +177,9 @@ async def _forward(app: App, profile: str, item: QueueItem) -> None:
     _wake(home.cron, lambda: None)
 
 
-def _wake(folder: Path, here: Callable[[], None]) -> bool:
-    here()
+def _wake(folder: Path, wake_here: Callable[[], None]) -> bool:
+    """Wake the worker in this process or another; False if another could not be woken."""
+    wake_here()
     try:
         (folder / WAKE_FILE).write_bytes(b"")
     except OSError:

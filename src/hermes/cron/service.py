@@ -38,7 +38,6 @@ from hermes.ports.store import EnqueueItem, QueueItem, Store, Write
 from hermes.schema.errors import NotFound, StateConflict, UsageError
 from hermes.schema.scope import Address
 
-LANE = SCHEDULED_JOBS
 MAX_NAME = 200
 MAX_JOBS = 10_000
 COMPLETED_DAYS = 7
@@ -172,7 +171,9 @@ class JobService:
         name, _, _ = incident.partition("-")
         found = [one for one in await self.incidents(name) if one.id == incident]
         if not found:
-            raise NotFound(f"There is no incident {incident!r}.", hint="hermes cron incidents")
+            raise NotFound(
+                f"There is no incident {incident!r}.", hint="List them: hermes cron incidents"
+            )
         last = found[0].last
         return await self._modify(
             found[0].job, lambda job, now: structs.replace(job, acknowledged_at=last)
@@ -361,7 +362,7 @@ class JobService:
         if not ((job.prompt or "").strip() or job.all_skills or job.script):
             raise UsageError("A job needs a prompt, a skill or a script.")
         if job.no_agent and not job.script:
-            raise UsageError("A job without an agent needs a script.")
+            raise UsageError("A job that does not ask the model needs a script.")
         if job.script:
             script_path(self._scripts, job.script)
         if job.workdir and not Path(job.workdir).expanduser().is_absolute():
@@ -391,7 +392,9 @@ def script_path(folder: Path, name: str) -> Path:
 
 def claim_writes(fire: Fire) -> list[Write]:
     """A new fire and its inbox row."""
-    item = QueueItem(key=fire.key, queue=LANE, topic=fire.job, body=_body(fire), due=fire.due)
+    item = QueueItem(
+        key=fire.key, queue=SCHEDULED_JOBS, topic=fire.job, body=_body(fire), due=fire.due
+    )
     return [SaveFire(fire), EnqueueItem(item)]
 
 

@@ -466,7 +466,7 @@ VERB: "Verb[CronOperation]" = Verb(
             summary="list incidents (failures in a row), or close one",
             run=_incidents,
             arguments=(
-                Argument(name="ack", help="the word ack, to close an incident", choices=("ack",)),
+                Argument(name="ack", help="type `ack` to close an incident", choices=("ack",)),
                 Argument(name="id", help="the incident to close"),
                 Argument(
                     name="--state", help="only those in this state", choices=tuple(IncidentState)

@@ -14,14 +14,14 @@ from hermes.cron.bot_chat import QUEUE as BOT_CHAT_QUEUE
 from hermes.cron.bot_chat import BotChat
 from hermes.cron.fire_runner import FireRunner
 from hermes.cron.scheduler import Scheduler
-from hermes.cron.service import LANE, JobService
+from hermes.cron.service import JobService
 from hermes.cron.triggers import Triggers
 from hermes.kit.clock import Clock
 from hermes.kit.file_lock import FileLock
 from hermes.kit.folder_watch import folder_changes
 from hermes.kit.ids import new_holder_id
 from hermes.ports.bus import Bus, Wakeups
-from hermes.ports.jobs import Fire
+from hermes.ports.jobs import SCHEDULED_JOBS, Fire
 from hermes.ports.store import QueueItem, Store
 from hermes.schema.errors import HermesError, StoreError
 from hermes.session.foreground_turns import ForegroundTurns
@@ -91,7 +91,7 @@ class CronWorker:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        with self._bus.listen(LANE) as wakeups:
+        with self._bus.listen(SCHEDULED_JOBS) as wakeups:
             await self._lock()
             try:
                 async with anyio.create_task_group() as group:
@@ -185,7 +185,7 @@ class CronWorker:
         free = self._parallel - self._running
         if free <= 0:
             return 0
-        items = await self._store.queues.claim_abandoned(LANE, self._holder, free)
+        items = await self._store.queues.claim_abandoned(SCHEDULED_JOBS, self._holder, free)
         for item in items:
             self._running += 1
             group.start_soon(self._run, item)
@@ -210,7 +210,7 @@ class CronWorker:
             self._running -= 1
             self._idle.set()
             self._export.set()
-            self._bus.wake(LANE)
+            self._bus.wake(SCHEDULED_JOBS)
 
     async def _wait_to_start(self) -> None:
         """Give chats priority, and spread the writes of many fires."""
@@ -249,7 +249,7 @@ class CronWorker:
                 try:
                     async with aclosing(folder_changes(folder)) as changes:
                         async for _ in changes:
-                            self._bus.wake(LANE)
+                            self._bus.wake(SCHEDULED_JOBS)
                             await self._clock.sleep(CHANGES_INTERVAL)  # a burst is one change
                 except OSError as error:
                     if not is_logged:
@@ -257,7 +257,7 @@ class CronWorker:
                     is_logged = True
                 # The folder may still appear.
                 await self._clock.sleep(RETRY_SECONDS)
-                self._bus.wake(LANE)
+                self._bus.wake(SCHEDULED_JOBS)
 
     async def _export_changes(self) -> None:
         """Write `jobs.json` after changes, but not for each of many fires."""

@@ -31,12 +31,12 @@ async def sleep_until(at: datetime) -> None:
         await anyio.sleep(min(max(left, 0.0), _CHECK_SECONDS))
         return
     try:
-        await _readable(timer)
+        await _wait_readable(timer)
     finally:
         os.close(timer)
 
 
-async def _readable(file: int) -> None:
+async def _wait_readable(file: int) -> None:
     ready, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(file, ready.set)
     try:
@@ -56,7 +56,7 @@ def _open_timer(at: datetime) -> int | None:
         return None
     micros = max(int((at - datetime.fromtimestamp(0, UTC)).total_seconds() * 1_000_000), 1)
     seconds, rest = divmod(micros, 1_000_000)
-    # One microsecond more: a fire must never be earlier than its time.
+    # One microsecond more, so that the timer never ends before the time.
     spec = _TimerSpec(_TimeSpec(0, 0), _TimeSpec(seconds, rest * 1000 + 1000))
     if libc.timerfd_settime(file, _ABSOLUTE | _CANCEL_ON_SET, ctypes.byref(spec), None) != 0:
         os.close(file)
