@@ -230,7 +230,7 @@ class ChatHandlers:
     ) -> web.StreamResponse:
         """Prepare the session, then stream the answer or return it whole."""
         checked, created, route = turn.checked, turn.resolved, turn.checked.model.route
-        if checked.tool_choice.calling.format is not None:
+        if checked.tool_choice.constraints.format is not None:
             await require_output_format(checked.app, created.session, route)
         if checked.model.at_provider:
             await require_provider(checked.app, checked.model)
@@ -289,7 +289,7 @@ class ChatHandlers:
         checked, session, prompt = turn.checked, turn.resolved.session, turn.prompt
         turn_gate, choice = self._context.turn_gate, checked.tool_choice
         if (body := checked.side_call) is not None:
-            call = SideCall(session, side_call_request(prompt, body, choice.calling), turn.run)
+            call = SideCall(session, side_call_request(prompt, body, choice.constraints), turn.run)
             await turn_gate.run_side_call(checked.app, call, turn, slot)
             return
         request = TurnRequest(
@@ -300,7 +300,7 @@ class ChatHandlers:
             instructions=prompt.instructions,
             client_tools=choice.client_tools,
             no_tools=choice.only_client_tools,
-            constraints=choice.calling,
+            constraints=choice.constraints,
             run=turn.run,
             async_delivery=False,
         )

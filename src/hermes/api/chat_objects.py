@@ -28,8 +28,8 @@ ProviderName: TypeAlias = str | dict[str, Any] | None
 ContentParts: TypeAlias = Annotated[list[dict[str, Any]], Meta(max_length=1000)]
 
 
-def provider_name(given: ProviderName) -> str:
-    return given if isinstance(given, str) else ""
+def provider_name(provider: ProviderName) -> str:
+    return provider if isinstance(provider, str) else ""
 
 
 class CallFunction(Struct, frozen=True):

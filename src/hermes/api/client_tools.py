@@ -21,6 +21,7 @@ MAX_TOOLS = 128
 MAX_NAME = 64
 """Longest tool name that providers accept."""
 MAX_LISTED = 20
+"""Tool types named in the header of those left out."""
 _TEXT_FIELD = "input"
 """The argument that holds the free text of a custom tool."""
 _TEXT_SCHEMA = {
@@ -101,14 +102,14 @@ class ClientTools(Struct, frozen=True, kw_only=True):
         return {IGNORED_TOOLS_HEADER: header_text(", ".join(self.ignored[:MAX_LISTED]))}
 
 
-def read_chat_tools(given: Sequence[Raw] | None) -> ClientTools:
+def read_chat_tools(raw_tools: Sequence[Raw] | None) -> ClientTools:
     """Read the tools of a chat completion. Raises `ApiError`."""
-    return _ToolReader(flat=False).read(given or ())
+    return _ToolReader(flat=False).read(raw_tools or ())
 
 
-def read_response_tools(given: Sequence[Raw] | None) -> ClientTools:
+def read_response_tools(raw_tools: Sequence[Raw] | None) -> ClientTools:
     """Read the tools of a response, including custom tools and namespaces. Raises `ApiError`."""
-    return _ToolReader(flat=True).read(given or ())
+    return _ToolReader(flat=True).read(raw_tools or ())
 
 
 class _ToolReader:
@@ -119,9 +120,9 @@ class _ToolReader:
         self._tools: dict[str, ClientTool] = {}
         self._ignored: dict[str, None] = {}
 
-    def read(self, given: Sequence[Raw]) -> ClientTools:
+    def read(self, raw_tools: Sequence[Raw]) -> ClientTools:
         sent: list[Raw] = []
-        for number, raw in enumerate(given):
+        for number, raw in enumerate(raw_tools):
             found = self._read(raw, f"tools[{number}]", "")
             self._tools |= found
             # A copy: the original would keep the whole body in memory.
@@ -169,11 +170,11 @@ class _ToolReader:
         schema: dict[str, Any],
         param: str,
     ) -> dict[str, ClientTool]:
-        known = tool_name(name, namespace)
-        if known in self._tools:
+        offered_name = tool_name(name, namespace)
+        if offered_name in self._tools:
             raise invalid(f"Duplicate tool name {name!r}.", param=f"{param}.name")
-        spec = ToolSpec(known, description or "", schema)
-        return {known: ClientTool(spec=spec, name=name, namespace=namespace)}
+        spec = ToolSpec(offered_name, description or "", schema)
+        return {offered_name: ClientTool(spec=spec, name=name, namespace=namespace)}
 
 
 def _decode(raw: Raw, kind: type[T], param: str) -> T:
@@ -217,30 +218,33 @@ def custom_text(arguments: str) -> str:
 
 
 class ToolChoice(Struct, frozen=True):
-    """Client tools and how they may be called; `only_client_tools` leaves out our own tools."""
+    """Client tools and `constraints` on their calls; `only_client_tools` leaves out our own."""
 
     tools: ClientTools
     only_client_tools: bool
-    calling: OutputConstraints
+    constraints: OutputConstraints
     client_tools: tuple[ToolSpec, ...] = ()
     """The specs of `tools`."""
 
 
-ANY_OWN_TOOLS = ToolChoice(ClientTools(), only_client_tools=False, calling=OutputConstraints())
+ANY_OWN_TOOLS = ToolChoice(ClientTools(), only_client_tools=False, constraints=OutputConstraints())
 """The choice of a request that has no tools of its own."""
 
 
 def read_tool_choice(
     tools: ClientTools, choice: str | dict[str, Any] | None, parallel: bool | None
 ) -> ToolChoice:
-    """Raises `ApiError` for an invalid choice. One that only names tools left out is `auto`."""
+    """Read `tool_choice`; one that only names tools that were left out counts as `auto`.
+
+    Raises `ApiError` for an invalid choice.
+    """
     single = parallel is False and bool(tools.tools)
     if choice is None or choice == "auto" or _names_unserved_tool(choice):
         return _auto(tools, single=single)
     match choice:
         case "none":
             nothing = structs.replace(tools, tools={})
-            return ToolChoice(nothing, only_client_tools=True, calling=OutputConstraints())
+            return ToolChoice(nothing, only_client_tools=True, constraints=OutputConstraints())
         case "required":
             error = 'tool_choice is "required", but the request has no tools.'
             return _required(tools, set(tools.tools), "", error, single=single)
@@ -263,8 +267,10 @@ def read_tool_choice(
 
 
 def _auto(tools: ClientTools, *, single: bool) -> ToolChoice:
-    calling = OutputConstraints(single=single)
-    return ToolChoice(tools, only_client_tools=False, calling=calling, client_tools=tools.specs)
+    constraints = OutputConstraints(single=single)
+    return ToolChoice(
+        tools, only_client_tools=False, constraints=constraints, client_tools=tools.specs
+    )
 
 
 def _required(
@@ -275,8 +281,10 @@ def _required(
         if not tools.ignored or name:
             raise invalid(error, param="tool_choice")
         return _auto(tools, single=single)
-    calling = OutputConstraints(required=True, name=name, single=single)
-    return ToolChoice(chosen, only_client_tools=True, calling=calling, client_tools=chosen.specs)
+    constraints = OutputConstraints(required=True, name=name, single=single)
+    return ToolChoice(
+        chosen, only_client_tools=True, constraints=constraints, client_tools=chosen.specs
+    )
 
 
 def _only(tools: ClientTools, allowed: set[str]) -> ClientTools:

@@ -265,8 +265,8 @@ class FrameReader:
 
 def read_after(request: web.Request, what: str, digits: int = MAX_DIGITS) -> int:
     """Return the number to start after; the header a browser sends on reconnect wins."""
-    given = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
-    return read_number(given, what, "after", digits)
+    number = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+    return read_number(number, what, "after", digits)
 
 
 async def stream_events(

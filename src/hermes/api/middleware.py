@@ -182,8 +182,8 @@ class ApiMiddleware:
         target = request.raw_path
         if hosts and hosts[0] in self._accepted and target.startswith("/"):
             return
-        asked = request_hosts(hosts, target)
-        if not asked or not self._hosts.issuperset(asked):
+        requested_hosts = request_hosts(hosts, target)
+        if not requested_hosts or not self._hosts.issuperset(requested_hosts):
             message = (
                 "This server only answers to local host names. Add others to "
                 "platforms.api_server.extra.allowed_hosts or API_SERVER_ALLOWED_HOSTS."
@@ -217,8 +217,8 @@ class ApiMiddleware:
         resource = request.match_info.route.resource
         if resource is not None and resource.canonical in self._public_paths:
             return
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        key = given.strip().encode("utf-8", "surrogateescape")
+        scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+        key = credentials.strip().encode("utf-8", "surrogateescape")
         valid = hmac.compare_digest(key, self._key)
         path_profile = request.match_info.get("profile", "")
         for profile, own in self._profile_keys.items():

@@ -41,13 +41,13 @@ class InputList(Struct, frozen=True, kw_only=True):
     object: str = "list"
 
 
-async def resolve_references(app: App, given: Input) -> Input:
+async def resolve_references(app: App, items_or_text: Input) -> Input:
     """Replace item references with the items themselves. Raises `ApiError`."""
-    if isinstance(given, str):
-        return given
+    if isinstance(items_or_text, str):
+        return items_or_text
     responses: dict[str, ResponseObject] = {}
     resolved: list[str | InputItem] = []
-    for number, item in enumerate(given):
+    for number, item in enumerate(items_or_text):
         if isinstance(item, str) or item.type != "item_reference":
             resolved.append(item)
             continue

@@ -237,7 +237,7 @@ class _ResponseHandlers:
         with self._context.turn_gate.take(request.get(KEY_PROFILE, "")) as slot:
             resolved = await checked.parsed.resolve(checked.app, self._session_resolver)
             route, created = checked.model.route, resolved.target
-            if checked.tool_choice.calling.format is not None:
+            if checked.tool_choice.constraints.format is not None:
                 await require_output_format(checked.app, created.session, route)
             await require_provider(checked.app, checked.model)
             resolved = structs.replace(
@@ -373,7 +373,7 @@ class _ResponseTurn:
             instructions="\n\n".join(filter(None, [self._instructions, prompt.instructions])),
             client_tools=self.checked.tool_choice.client_tools,
             no_tools=self.checked.tool_choice.only_client_tools,
-            constraints=self.checked.tool_choice.calling,
+            constraints=self.checked.tool_choice.constraints,
             async_delivery=False,
         )
 
@@ -403,5 +403,5 @@ class _ResponseTurn:
 
 
 def _conversation_name(body: ResponseRequest) -> str:
-    given = body.conversation
-    return given.id if isinstance(given, ConversationRef) else given or ""
+    conversation = body.conversation
+    return conversation.id if isinstance(conversation, ConversationRef) else conversation or ""

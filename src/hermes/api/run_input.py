@@ -98,10 +98,10 @@ class ResolvedInput(Struct, frozen=True, kw_only=True):
     turn_input: TurnInput
     previous: StoredResponse | None = None
 
-    def instructions(self, given: str | None) -> str:
+    def instructions(self, requested: str | None) -> str:
         """Return the given instructions, or those of the previous response."""
-        if given is not None:
-            return given
+        if requested is not None:
+            return requested
         return self.previous.instructions if self.previous else ""
 
 
@@ -109,8 +109,8 @@ class ParsedInput:
     """Validated input. Nothing is stored before `resolve`."""
 
     def __init__(self, run_input: RunInput) -> None:
-        given = [run_input.input] if isinstance(run_input.input, str) else run_input.input
-        items = [InputItem(content=item) if isinstance(item, str) else item for item in given]
+        raw_items = [run_input.input] if isinstance(run_input.input, str) else run_input.input
+        items = [InputItem(content=item) if isinstance(item, str) else item for item in raw_items]
         history = run_input.history
         continues = self._continues = bool(
             run_input.session or run_input.previous or run_input.conversation or run_input.header
@@ -226,9 +226,9 @@ def _message_with_trust(trust: Trust, message: AnyMessage) -> AnyMessage:
     return message
 
 
-def additional_tools(given: Input) -> list[Raw]:
+def additional_tools(items_or_text: Input) -> list[Raw]:
     """Tools that are part of the conversation instead of the field `tools`."""
-    items = [] if isinstance(given, str) else given
+    items = [] if isinstance(items_or_text, str) else items_or_text
     found = [item for item in items if isinstance(item, InputItem)]
     return [tool for item in found if item.type == "additional_tools" for tool in item.tools or ()]
 

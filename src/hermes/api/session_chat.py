@@ -235,8 +235,8 @@ class SessionChatEvents:
         yield from self._end(finished)
 
     def _begin(self) -> Iterator[bytes]:
-        asked = MessageHead(role="user", content=self._question) if self._question else UNSET
-        yield self._frame("run.started", user_message=asked)
+        question = MessageHead(role="user", content=self._question) if self._question else UNSET
+        yield self._frame("run.started", user_message=question)
         head = MessageHead(id=self._message_id, role="assistant")
         yield self._frame("message.started", message=head)
 

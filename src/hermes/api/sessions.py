@@ -398,8 +398,8 @@ async def _commit(
         raise
 
 
-def _check_title(given: str | None) -> str:
-    title = (given or "").strip()
+def _check_title(text: str | None) -> str:
+    title = (text or "").strip()
     if len(title) > MAX_TITLE or not title.isprintable():
         message = f"A title must be one line of at most {MAX_TITLE} characters."
         raise invalid(message, param="title", code="invalid_title")

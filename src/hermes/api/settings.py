@@ -69,22 +69,22 @@ def is_enabled(config: Config, env: Mapping[str, str]) -> bool:
 def profile_key(config: Config, env: Mapping[str, str]) -> str:
     """Return the API key of this profile, or ""."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
-    given = platform.extra.get("key") or platform.api_key or platform.token
-    return str(given or env.get("API_SERVER_KEY", "")).strip()
+    configured = platform.extra.get("key") or platform.api_key or platform.token
+    return str(configured or env.get("API_SERVER_KEY", "")).strip()
 
 
 def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
     """The file takes precedence over variables. Raises `ConfigError`."""
     platform = config.platforms.get(PLATFORM_NAME) or Platform()
-    given = {name: value for name, value in platform.extra.items() if value not in (None, "")}
+    values = {name: value for name, value in platform.extra.items() if value not in (None, "")}
     if platform.api_key or platform.token:
-        given.setdefault("key", platform.api_key or platform.token)
+        values.setdefault("key", platform.api_key or platform.token)
     for name in _VARIABLES:
         variable = env.get(f"API_SERVER_{name.upper()}", "").strip()
-        if variable and name not in given:
-            given[name] = variable
+        if variable and name not in values:
+            values[name] = variable
     try:
-        extra = msgspec.convert(given, _Extra, strict=False)
+        extra = msgspec.convert(values, _Extra, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
             f"{SETTINGS_PATH}: {error}",
@@ -95,11 +95,11 @@ def read_settings(config: Config, env: Mapping[str, str]) -> ApiSettings:
         host=extra.host.strip() or DEFAULT_HOST,
         port=extra.port,
         cors_origins=tuple(
-            one.rstrip("/").lower() for one in parse_list(given.get("cors_origins"))
+            one.rstrip("/").lower() for one in parse_list(values.get("cors_origins"))
         ),
-        allowed_hosts=tuple(one.lower() for one in parse_list(given.get("allowed_hosts"))),
+        allowed_hosts=tuple(one.lower() for one in parse_list(values.get("allowed_hosts"))),
         model_name=extra.model_name.strip(),
-        model_routes={name: _own_provider(name, one) for name, one in read_routes(given).items()},
+        model_routes={name: _own_provider(name, one) for name, one in read_routes(values).items()},
         strict_models=extra.strict_models,
         max_turns=config.gateway.api_server.max_concurrent_runs,
         callback_allow_private=extra.callback_allow_private,

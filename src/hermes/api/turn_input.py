@@ -226,7 +226,9 @@ def with_output_format(choice: ToolChoice, output_format: OutputFormat | None) -
     """Return the choice with this output format added."""
     if output_format is None:
         return choice
-    return structs.replace(choice, calling=structs.replace(choice.calling, format=output_format))
+    return structs.replace(
+        choice, constraints=structs.replace(choice.constraints, format=output_format)
+    )
 
 
 async def require_output_format(app: App, session: Session, route: ModelRoute | None) -> None:

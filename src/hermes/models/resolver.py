@@ -206,7 +206,7 @@ class _Resolver(Struct, frozen=True):
         if not host_of(url):
             raise ConfigError(
                 "the provider 'custom' needs an address",
-                hint="hermes config set model.base_url http://127.0.0.1:8000/v1",
+                hint="Set it: hermes config set model.base_url http://127.0.0.1:8000/v1",
             )
         is_own = host_of(url) == host_of(normalize_url(own_url))
         keys, key_env = self._keys(provider, selection, url, is_own=is_own)

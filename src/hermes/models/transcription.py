@@ -111,7 +111,7 @@ class TranscriptionServer:
         try:
             return _cleaned(msgspec.json.decode(answer, type=_Answer).text)
         except JSON_ERRORS as error:
-            raise TranscriptionFailed("The transcription server gave no text.") from error
+            raise TranscriptionFailed("The transcription server returned no text.") from error
 
 
 class TranscriptionCommand:

@@ -290,14 +290,14 @@ def _available(
 
 
 def _load(one: Registration, collaborators: Callable[[], ToolCollaborators]) -> Tool:
-    given = collaborators()
+    deps = collaborators()
     if one.feature:
         from hermes.tools.feature_tool import build_feature_tool  # noqa: PLC0415 - rarely needed
 
-        tool = build_feature_tool(one.feature, one.name, given)
+        tool = build_feature_tool(one.feature, one.name, deps)
     else:
         module, _, function = one.build.partition(":")
-        tool: Tool = getattr(import_module(module), function)(given)
-    if given.checkpoints is not None and tool.spec.changes_files:
-        return CheckpointedTool(tool, given.checkpoints)
+        tool: Tool = getattr(import_module(module), function)(deps)
+    if deps.checkpoints is not None and tool.spec.changes_files:
+        return CheckpointedTool(tool, deps.checkpoints)
     return tool

@@ -33,30 +33,30 @@ class _Arguments(Struct, frozen=True):
 class CautiousTool(ToolWrapper):
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
         try:
-            given = msgspec.json.decode(args, type=_Arguments)
+            arguments = msgspec.json.decode(args, type=_Arguments)
         except msgspec.DecodeError:
             return await super().run(args, ctx)
         workspace = Path(ctx.scope.workspace)
-        reason = destructive_reason(self.spec.name, given, workspace)
+        reason = destructive_reason(self.spec.name, arguments, workspace)
         if not reason:
             return await super().run(args, ctx)
         return await super().run(args, _with_caution(ctx, f"It {reason}. {_WHY}"))
 
 
-def destructive_reason(tool: str, given: _Arguments, workspace: Path) -> str:
+def destructive_reason(tool: str, arguments: _Arguments, workspace: Path) -> str:
     """Return what a call deletes or overwrites, to complete a sentence; empty if nothing."""
-    if tool == "write_file" and given.path:
-        exists = Path(workspace, given.path).is_file()
-        return f"overwrites {given.path}" if exists else ""
-    if not given.command:
+    if tool == "write_file" and arguments.path:
+        exists = Path(workspace, arguments.path).is_file()
+        return f"overwrites {arguments.path}" if exists else ""
+    if not arguments.command:
         return ""
-    if _DELETES.search(given.command):
+    if _DELETES.search(arguments.command):
         return "deletes or discards files"
-    folder = workspace / given.workdir
+    folder = workspace / arguments.workdir
     names = [
-        found["name"] for find in (_REDIRECTS, _TEES) for found in find.finditer(given.command)
+        found["name"] for find in (_REDIRECTS, _TEES) for found in find.finditer(arguments.command)
     ]
-    names += [found["words"].split()[-1] for found in _REPLACES.finditer(given.command)]
+    names += [found["words"].split()[-1] for found in _REPLACES.finditer(arguments.command)]
     for name in names:
         path = Path(folder, name.strip("'\""))
         if path.is_file():

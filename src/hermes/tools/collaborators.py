@@ -39,11 +39,11 @@ class FeatureServices(Protocol):
     def get(self, feature: str) -> Any: ...
 
 
-def required(given: "T | None") -> "T":
+def required(collaborator: "T | None") -> "T":
     """Return a collaborator that a tool's registration says it needs."""
-    if given is None:
+    if collaborator is None:
         raise ValueError("a tool was built without a required collaborator")
-    return given
+    return collaborator
 
 
 class LearningDeps(Struct, frozen=True, kw_only=True):

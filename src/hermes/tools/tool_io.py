@@ -45,12 +45,12 @@ class Arguments(Generic[T]):
     def decode(self, args: Raw) -> T:
         """Raises `ToolError` naming the parameter and its expected type."""
         try:
-            given: object = msgspec.json.decode(args)
+            document: object = msgspec.json.decode(args)
         except (msgspec.DecodeError, RecursionError) as error:
             raise ToolError(f"{self._tool}: the arguments are not valid JSON: {error}") from error
-        if not isinstance(given, dict):
+        if not isinstance(document, dict):
             raise ToolError(f"{self._tool}: the arguments must be a JSON object.")
-        fields = cast("dict[str, object]", given)
+        fields = cast("dict[str, object]", document)
         present = {name: value for name, value in fields.items() if value is not None}
         try:
             return msgspec.convert(present, self._kind, strict=False)

@@ -169,17 +169,17 @@ class ToolSearch:
         return ToolRanking(self._specs)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        if not asked.query.strip():
+        arguments = self._arguments.decode(args)
+        if not arguments.query.strip():
             raise ToolError(f"{SEARCH_TOOL}: `query` is empty; say what you want to do.")
-        limit = min(asked.limit or self._limits.default, self._limits.maximum)
+        limit = min(arguments.limit or self._limits.default, self._limits.maximum)
         hits = [
             ToolHit(
                 name=spec.name,
                 description=one_line(spec.description, MAX_DESCRIPTION),
                 parameters=spec.schema,
             )
-            for spec in self._ranking.best(asked.query, max(limit, 1))
+            for spec in self._ranking.best(arguments.query, max(limit, 1))
         ]
         found = _within_answer(hits)
         answer = ToolHits(tools=found, searched=len(self._specs), note=self._note(found) or UNSET)
@@ -201,8 +201,8 @@ class ToolProxy:
         self.spec = self._arguments.spec(__file__, Effect.READ, timeout=30.0)
 
     async def run(self, args: Raw, ctx: ToolContext) -> ToolOutput:
-        asked = self._arguments.decode(args)
-        shown = one_line(asked.name, 80)
+        arguments = self._arguments.decode(args)
+        shown = one_line(arguments.name, 80)
         raise ToolError(
             f"{PROXY_TOOL}: unknown tool {shown!r}.",
             hint=f"Look for it with {SEARCH_TOOL} and use the exact name.",
@@ -266,9 +266,9 @@ def limit_tools(
         or not (budget.always or _exceeds_budget(tools, others, window, budget))
     ):
         return OfferedTools(tools)
-    search, calling = ToolSearch(others, budget.search_limits), ToolProxy()
+    search, proxy = ToolSearch(others, budget.search_limits), ToolProxy()
     return OfferedTools(
-        {**tools, SEARCH_TOOL: search, PROXY_TOOL: calling}, frozenset(spec.name for spec in others)
+        {**tools, SEARCH_TOOL: search, PROXY_TOOL: proxy}, frozenset(spec.name for spec in others)
     )
 
 

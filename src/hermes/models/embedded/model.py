@@ -28,7 +28,7 @@ from hermes.schema.events import Notice, TextDelta
 from hermes.schema.messages import Assistant, Result, Stop, Text, ToolCall, text_of
 
 PAGE_NOT_OPENED = (
-    "Note: {page} was not opened, so nothing here comes from it. To ask about it, paste its text, "
+    "Note: {page} was not opened, so this answer does not use it. To ask about it, paste its text, "
     "or save it as a file in the working directory."
 )
 NOT_REMEMBERED = (
@@ -225,8 +225,8 @@ def _escalated_call(request: ModelRequest, step: ToolStep, output: str) -> ToolC
 
 def _describe_step(step: ToolStep) -> str:
     args = call_arguments(step.call)
-    given = args.get("command") or args.get("path")
-    if not isinstance(given, str):
+    argument = args.get("command") or args.get("path")
+    if not isinstance(argument, str):
         return step.call.name or "It"
-    shown = f"`{one_line(given, _MAX_COMMAND)}`"
+    shown = f"`{one_line(argument, _MAX_COMMAND)}`"
     return shown if "command" in args else f"{step.call.name} {shown}"

@@ -50,22 +50,22 @@ def answer_format() -> str:
 
 def reminder(turn: TurnState) -> str:
     """Return what follows a result: usually the question again."""
-    asked, last = turn.question, turn.steps[-1]
+    question, last = turn.question, turn.steps[-1]
     if last.failed:
-        return f"Try another way: {asked}"
+        return f"Try another way: {question}"
     if turn.untouched_names:
-        return f"{asked}\nNot done yet: {', '.join(turn.untouched_names)}. Take the next step."
+        return f"{question}\nNot done yet: {', '.join(turn.untouched_names)}. Take the next step."
     if last.silent:
         return "If nothing is left to do, reply in a sentence what you did."
-    if turn.is_known and "?" not in asked:
-        return f'The task was: "{asked}"\nAll is read now: reply in your own words.'
-    if asks_for_information(asked):
+    if turn.is_known and "?" not in question:
+        return f'The task was: "{question}"\nAll is read now: reply in your own words.'
+    if asks_for_information(question):
         return (
-            f'Answer the question "{asked}" now, with reply. '
+            f'Answer the question "{question}" now, with reply. '
             "If something has to be done first, do it."
         )
     return (
-        f'The task was: "{asked}"\nIf something has to be done for it, do it now. '
+        f'The task was: "{question}"\nIf something has to be done for it, do it now. '
         "If you only have to say something, reply."
     )
 

@@ -82,17 +82,17 @@ class EmbeddedWire(RequestCodec, kw_only=True):
 
     def _offered(self, request: ModelRequest) -> tuple[Sequence[ShortTool], OutputConstraints]:
         """Require a call while something is left to do, a reply when all is read or it loops."""
-        calling = request.constraints
+        constraints = request.constraints
         turn = turn_state_of(request.messages, has_file_tools=self._has_file_tools)
-        if calling.required or calling.name:
-            return self._short_tools, calling
+        if constraints.required or constraints.name:
+            return self._short_tools, constraints
         used = {one.name for one in self.repeated}
         others = [one for one in self._short_tools if one.name not in used]
         stuck = bool(self.repeated) and turn.has_failed
         if (turn.untouched_names or stuck) and others and not turn.is_looping:
-            return others, structs.replace(calling, required=True)
+            return others, structs.replace(constraints, required=True)
         done = self.repeated or turn.is_known or turn.is_looping
-        return [] if done else self._short_tools, calling
+        return [] if done else self._short_tools, constraints
 
     def _messages(self, messages: Sequence[Message]) -> Iterator[EngineMessage]:
         """Results repeat the question, which a small model has lost by then."""
@@ -146,11 +146,11 @@ def repeats_calls(request: ModelRequest, answer: Assistant) -> bool:
     return turn.repeated(answer.calls)
 
 
-def answer_schema(shorts: Sequence[ShortTool], calling: OutputConstraints) -> dict[str, Any]:
+def answer_schema(shorts: Sequence[ShortTool], constraints: OutputConstraints) -> dict[str, Any]:
     """Return the schema of an answer: a call of one of the tools, or a reply if allowed."""
-    offered = [one for one in shorts if calling.name in ("", one.name)]
+    offered = [one for one in shorts if constraints.name in ("", one.name)]
     branches = [_object({TOOL: {"const": one.name}, ARGS: one.schema}) for one in offered]
-    if not calling.required and not calling.name:
+    if not constraints.required and not constraints.name:
         branches.append(_object({REPLY: {"type": "string"}}))
     return {"oneOf": branches}
 

@@ -114,13 +114,13 @@ class ChatWire(RequestCodec):
         head |= self._served.extra
         if not request.tools:
             return [encode(head)[:-1]]
-        calling: Mapping[str, Any] = {}
+        choice: Mapping[str, Any] = {}
         if request.constraints != UNCONSTRAINED:
             named = {"function": {"name": request.constraints.name}}
-            calling = openai_tool_choice(request.constraints, named)
-        for name in ("tools", *calling):
+            choice = openai_tool_choice(request.constraints, named)
+        for name in ("tools", *choice):
             head.pop(name, None)
-        wanted = [b",", encode(calling)[1:-1]] if calling else []
+        wanted = [b",", encode(choice)[1:-1]] if choice else []
         return [encode(head)[:-1], b',"tools":', self._encode_tools(request.tools), *wanted]
 
     def messages(self, request: ModelRequest, images: ImageUrlMap) -> list[WireMessage]:

@@ -44,11 +44,11 @@ class TouchedFiles(Struct, frozen=True):
 
 def touched_files(workspace: Path, args: Raw, home: Path) -> TouchedFiles:
     """Return what a call with these arguments may change."""
-    given = dict(_texts(args))
-    folder = workspace / given.get("workdir", "")
-    named = [given["path"]] if given.get("path") else []
-    named += _PATCHED.findall(given.get("patch", ""))
-    program = given.get("command") or given.get("code") or ""
+    arguments = dict(_texts(args))
+    folder = workspace / arguments.get("workdir", "")
+    named = [arguments["path"]] if arguments.get("path") else []
+    named += _PATCHED.findall(arguments.get("patch", ""))
+    program = arguments.get("command") or arguments.get("code") or ""
     paths = [_absolute(folder, name.strip(), home) for name in named]
     paths += _named_in(program, folder, home)
     if _WHOLE_FOLDER.search(program):
@@ -56,7 +56,7 @@ def touched_files(workspace: Path, args: Raw, home: Path) -> TouchedFiles:
     return TouchedFiles(
         tuple(dict.fromkeys(paths)),
         open_ended=bool(program),
-        elsewhere=bool(_ELSEWHERE.search(program) or given.get("workdir")),
+        elsewhere=bool(_ELSEWHERE.search(program) or arguments.get("workdir")),
     )
 
 
@@ -87,10 +87,10 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 def _texts(args: Raw) -> Iterator[tuple[str, str]]:
     try:
-        given = msgspec.json.decode(args, type=dict[str, object])
+        arguments = msgspec.json.decode(args, type=dict[str, object])
     except msgspec.DecodeError:
         return
-    for key, value in given.items():
+    for key, value in arguments.items():
         if isinstance(value, str) and "\0" not in value:
             yield key, value
 

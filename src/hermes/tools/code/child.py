@@ -38,9 +38,9 @@ class AgentPipe:
             while view:
                 view = view[os.write(self._out, view) :]
 
-    def call(self, name: str, given: dict[str, object]) -> object:
+    def call(self, name: str, arguments: dict[str, object]) -> object:
         with self._turn:
-            self.send({"call": name, "args": given})
+            self.send({"call": name, "args": arguments})
             line = sys.stdin.buffer.readline()
         if not line:
             raise ToolFailed("the agent is no longer running")
@@ -57,9 +57,9 @@ class AgentPipe:
 def main() -> None:
     pipe = AgentPipe()
     readers = [relay_output(1, "out", pipe.send), relay_output(2, "err", pipe.send)]
-    given = json.loads(sys.stdin.buffer.readline())
-    install_tools(given["tools"], pipe)
-    code = run_program(given["code"])
+    start = json.loads(sys.stdin.buffer.readline())
+    install_tools(start["tools"], pipe)
+    code = run_program(start["code"])
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
@@ -95,9 +95,9 @@ def install_tools(tools: dict[str, list[str]], pipe: AgentPipe) -> None:
         def function(*args: object, **kwargs: object) -> object:
             if len(args) > len(names):
                 raise TypeError("{} takes {}".format(name, ", ".join(names)))
-            given = {names[index]: value for index, value in enumerate(args)}
-            given.update(kwargs)
-            return pipe.call(name, given)
+            arguments = {names[index]: value for index, value in enumerate(args)}
+            arguments.update(kwargs)
+            return pipe.call(name, arguments)
 
         function.__name__ = name
         function.__doc__ = "{}({})".format(name, ", ".join(names))

@@ -343,8 +343,8 @@ class _ProgramTools:
     async def call(self, name: str, args: Raw) -> ToolOutput:
         if name not in CALLABLE_TOOLS:
             raise ToolError(f"{name} cannot be called from a program.")
-        given = msgspec.json.decode(args, type=dict[str, Raw])
-        if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & given.keys())):
+        arguments = msgspec.json.decode(args, type=dict[str, Raw])
+        if name == "terminal" and (wrong := sorted(_UNSUPPORTED_ARGUMENTS & arguments.keys())):
             raise ToolError(f"terminal does not support {', '.join(wrong)} inside a program.")
         output = await self._ctx.call_tool(name, args)
         self.unverified |= output.unverified
