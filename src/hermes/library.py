@@ -79,7 +79,7 @@ class Agent:
     ) -> None:
         """`choices` replaces all other options, for what the arguments do not cover."""
         if choices is not None and (model or provider or toolsets is not None):
-            raise UsageError("Give either choices, or model, provider and toolsets.")
+            raise UsageError("Pass either choices, or model, provider and toolsets, not both.")
         self._choices = choices or AppOptions(
             model=model,
             provider=provider,

@@ -87,13 +87,13 @@ def build_board_worker(
         lock=lock,
         clean_up=runner.remove_old_workspaces,
         plan=TriagePlanner(service=service, limit=_tasks_to_plan(app)).plan,
-        interval=float(_given(options.interval, settings.dispatch_interval_seconds)),
-        dispatches=_given(options.dispatches, settings.dispatch_in_gateway),
+        interval=float(_option_or(options.interval, settings.dispatch_interval_seconds)),
+        dispatches=_option_or(options.dispatches, settings.dispatch_in_gateway),
         report=options.report,
     )
 
 
-def _given(option: T | None, setting: T) -> T:
+def _option_or(option: T | None, setting: T) -> T:
     """Return the option, or the setting if the option is not given."""
     return setting if option is None else option
 
@@ -165,7 +165,7 @@ def _rules(app: App, options: ServeOptions) -> DispatchRules:
     settings, default = app.config.kanban, DispatchRules()
     workers = options.max_workers or settings.max_in_progress_per_profile or MAX_WORKERS
     return DispatchRules(
-        failure_limit=_given(options.failure_limit, settings.failure_limit),
+        failure_limit=_option_or(options.failure_limit, settings.failure_limit),
         default_assignee=settings.default_assignee,
         max_in_progress=settings.max_in_progress,
         max_in_progress_per_profile=settings.max_in_progress_per_profile,

@@ -52,20 +52,21 @@ class ChatSettings(Struct, dict=True):
         section: object = getattr(self.config, platform_of(channel), None)
         is_known = isinstance(section, ChatPlatform | Discord | Matrix)
         kind = type(section) if is_known else ChatPlatform
-        given = self.platform(channel).extra
-        known = {name: given[name] for name in kind.__struct_fields__ if name in given}
+        extra = self.platform(channel).extra
+        options = {name: extra[name] for name in kind.__struct_fields__ if name in extra}
         try:
-            self._sections[channel] = convert_options(kind, known)
+            self._sections[channel] = convert_options(kind, options)
         except msgspec.ValidationError as error:
             raise ConfigError(f"platforms.{channel}.extra: {error}") from error
         return self._sections[channel]
 
     def permissions(self, platform: str, role: Role) -> RolePermissions:
+        """What people with this role may do on a platform."""
         if platform not in FACTS and platform not in self.config.platforms:
             return DEFAULT_PERMISSIONS[role]  # a session outside chats, such as in the terminal
         if platform not in self._permissions:
-            known = authenticated_role(platform) is not None
-            defaults = AUTHENTICATED_PERMISSIONS if known else DEFAULT_PERMISSIONS
+            authenticates = authenticated_role(platform) is not None
+            defaults = AUTHENTICATED_PERMISSIONS if authenticates else DEFAULT_PERMISSIONS
             extra = self.platform(platform).extra
             self._permissions[platform] = role_permissions_from(extra, defaults)
         return self._permissions[platform][role]
@@ -82,9 +83,9 @@ class ChatSettings(Struct, dict=True):
     def shows_tools(self, platform: str, override: ChannelOverride | None = None) -> bool:
         """Whether a platform, or one of its chats, shows the tools that a turn uses."""
         level: bool | str = self.config.display.tool_progress
-        for own in (self.config.display.platforms.get(platform), override):
-            if own is not None and own.tool_progress is not None:
-                level = own.tool_progress
+        for display in (self.config.display.platforms.get(platform), override):
+            if display is not None and display.tool_progress is not None:
+                level = display.tool_progress
         return level not in {"off", "none", False}
 
     def change_tool_progress(self, platform: str, level: str) -> None:

@@ -315,8 +315,8 @@ def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
             allowed = parse_list(variable("ALLOWED_CHATS")) or section.allowed_chats
             only = (*section.allowed_channels, *allowed)
             guests = section.guest_mode
-            if given := variable("GUEST_MODE"):
-                guests = is_true(given)
+            if value := variable("GUEST_MODE"):
+                guests = is_true(value)
         case ChatPlatform() | Discord():
             free = parse_list(variable("FREE_RESPONSE_CHANNELS")) or section.free_response_channels
             only = parse_list(variable("ALLOWED_CHANNELS")) or section.allowed_channels
@@ -324,8 +324,8 @@ def _group_rules(channel: str, chats: ChatSettings, env: Env) -> GroupRules:
     if require is None:
         manifest = MANIFESTS.get(platform)
         require = manifest is not None and manifest.caps.mention_required
-    if given := variable("REQUIRE_MENTION"):
-        require = is_true(given)
+    if value := variable("REQUIRE_MENTION"):
+        require = is_true(value)
     return GroupRules(
         require_mention=require,
         without_mention=frozenset(free),
@@ -355,20 +355,20 @@ def _progress_display(chats: ChatSettings, address: Address) -> ProgressDisplay:
 
 
 def _reactions_enabled(chats: ChatSettings, env: Mapping[str, str], platform: str) -> bool:
-    if given := env.get(platform_variable(platform, "REACTIONS"), "").strip():
-        return is_true(given)
+    if value := env.get(platform_variable(platform, "REACTIONS"), "").strip():
+        return is_true(value)
     return chats.section(platform).reactions not in {False, "off", "false"}
 
 
 def _quote_policy(chats: ChatSettings, env: Mapping[str, str], platform: str) -> QuotePolicy:
     variable = platform_variable(platform, "REPLY_TO_MODE")
-    if not (given := env.get(variable, "").strip().lower()):
+    if not (word := env.get(variable, "").strip().lower()):
         return chats.platform(platform).reply_to_mode
     try:
-        return msgspec.convert(given, QuotePolicy)
+        return msgspec.convert(word, QuotePolicy)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{variable} cannot be {given!r}.", hint="Use off, first or all."
+            f"{variable} cannot be {word!r}.", hint="Use off, first or all."
         ) from error
 
 

@@ -38,7 +38,7 @@ def build_goal_service(app: App) -> GoalService:
 
 
 async def judge_session(app: App, session: str, goal: str) -> Judgment:
-    """Whether the end of a session's transcript shows that a goal is met, once.
+    """Judge once whether the end of a session's transcript shows that a goal is met.
 
     Raises `ModelError`, also for an answer that cannot be used.
     """
@@ -64,9 +64,10 @@ async def _judge_model(app: App, session: Session) -> Model:
 
 
 async def _record_usage(app: App, session: Session, answer: Assistant) -> None:
-    spent = answer.model, answer.provider, answer.usage
-    cost = price(*spent)
-    await app.store.commit(RecordUsage(session.id, "", *spent, cost, app.clock.now()))
+    model, provider, usage = answer.model, answer.provider, answer.usage
+    cost = price(model, provider, usage)
+    now = app.clock.now()
+    await app.store.commit(RecordUsage(session.id, "", model, provider, usage, cost, now))
 
 
 class SessionGoals:

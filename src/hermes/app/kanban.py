@@ -183,10 +183,10 @@ class CommandAgents:
             return await _ask(app, slot, instructions, text)
 
     async def judge(self, session: str, text: str) -> GoalVerdict:
-        raise UsageError("The work of a task is judged only in a running agent.")
+        raise UsageError("The work of a task can only be judged while the agent runs.")
 
     async def pull_request_problem(self, address: str) -> str:
-        raise UsageError("Pull requests are checked only in a running agent.")
+        raise UsageError("Pull requests can only be checked while the agent runs.")
 
     async def download(self, url: str, limit: int) -> DownloadedFile:
         env = profile_env(self._home.dotenv, self._process)

@@ -200,7 +200,8 @@ class LearningCommands:
         except (InvalidOperation, MemoryFull, InvalidSkill) as error:
             reason = str(error).rstrip(".")
             raise UsageError(
-                f"{proposal.summary}: {reason}.", hint=f"/changes reject {short_id(proposal.id)}"
+                f"{proposal.summary}: {reason}.",
+                hint=f"Reject it: /changes reject {short_id(proposal.id)}",
             ) from error
         return f"Done: {proposal.kind} {proposal.summary}"
 

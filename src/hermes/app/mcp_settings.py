@@ -58,12 +58,12 @@ class McpSettings:
         return self.servers[name]
 
     def rows(self) -> list[ServerRow]:
-        return [self._row(name, given) for name, given in sorted(self.servers.items())]
+        return [self._row(name, server) for name, server in sorted(self.servers.items())]
 
-    def add(self, name: str, given: Mapping[str, object]) -> EditResult:
+    def add(self, name: str, fields: Mapping[str, object]) -> EditResult:
         """Add or replace a server. Raises `UsageError` if it could not be used."""
-        self._check(name, given)
-        return self._set(name, given)
+        self._check(name, fields)
+        return self._set(name, fields)
 
     def trouble(self, name: str) -> str:
         """Return what a server lacks on this machine, and what to do; empty if nothing."""
@@ -96,12 +96,12 @@ class McpSettings:
             sandbox, blobs = Sandboxes(deps).local, open_blobs(self._home)
             return await test_connection(server, sandbox, self._redactor(), self._home, blobs)
 
-    def _row(self, name: str, given: McpServer) -> ServerRow:
+    def _row(self, name: str, settings: McpServer) -> ServerRow:
         try:
-            server = server_config(name, given, self._checks, self.servers)
+            server = server_config(name, settings, self._checks, self.servers)
         except ConfigError as error:
             return ServerRow(name=name, state="wrong", trouble=str(error))
-        off = not given.enabled or name in self._loaded.config.agent.disabled_toolsets
+        off = not settings.enabled or name in self._loaded.config.agent.disabled_toolsets
         where = self._redactor().redact(self._configured_command(name) or server.address)
         return ServerRow(
             name=name, state="off" if off else "on", where=one_line(where, MAX_ADDRESS)
@@ -112,10 +112,10 @@ class McpSettings:
 
     def _configured_command(self, name: str) -> str:
         """The command from the file: variables unexpanded and secrets masked."""
-        given = load_config(self._home, {}).config.mcp_servers.get(name, McpServer())
+        settings = load_config(self._home, {}).config.mcp_servers.get(name, McpServer())
         shown: list[str] = []
         is_secret = False
-        for word in (given.command, *given.args):
+        for word in (settings.command, *settings.args):
             flag, sign, _ = word.partition("=")
             if is_secret or (sign and is_secret_name(flag.lstrip("-"))):
                 shown.append(MASK if is_secret else f"{flag}={MASK}")
@@ -129,10 +129,10 @@ class McpSettings:
             )
         return " ".join(shown)
 
-    def _check(self, name: str, given: Mapping[str, object]) -> None:
+    def _check(self, name: str, fields: Mapping[str, object]) -> None:
         """Validate the server; variables may still be unset."""
         unset: dict[str, str] = {}
-        now = {key: value for key, value in given.items() if key not in {"headers", "env"}}
+        now = {key: value for key, value in fields.items() if key not in {"headers", "env"}}
         if str(now.get("url", "")).startswith("${"):
             now["url"] = "http://later"
         now = expand_references(
@@ -145,6 +145,6 @@ class McpSettings:
         except ConfigError as error:
             raise UsageError(str(error), hint="See: hermes mcp add --help") from error
 
-    def _set(self, name: str, given: Mapping[str, object]) -> EditResult:
-        data = msgspec.json.encode(given).decode()
+    def _set(self, name: str, fields: Mapping[str, object]) -> EditResult:
+        data = msgspec.json.encode(fields).decode()
         return set_setting(self._home, self._env, format_path(("mcp_servers", name)), data)

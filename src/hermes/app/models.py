@@ -63,7 +63,7 @@ class ModelSelector:
         settings: ModelSettings,
         blobs: Blobs,
         clock: Clock,
-        given: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
+        flags: ModelOverrides = ModelOverrides(),  # noqa: B008 - a frozen value
         *,
         providers: Callable[[str], BuildModel | None] = no_provider,
     ) -> None:
@@ -74,7 +74,7 @@ class ModelSelector:
         self._registered = providers
         self._blobs = blobs
         self._clock = clock
-        self._start_flags = given
+        self._start_flags = flags
         self._built: dict[ModelOverrides, ResilientModel] = {}
         self._fallback_notes: dict[tuple[str, str], str] = {}
         self._pool = KeyPool(AuthFile(home.auth), clock)
@@ -144,11 +144,11 @@ class ModelSelector:
 
     def _flags(self, session: Session | None) -> ModelOverrides:
         """The given flags, unless the session has a usable model of its own."""
-        given = self._start_flags
-        if session is None or not session.model or given.base_url or given.api_key:
-            return given
+        flags = self._start_flags
+        if session is None or not session.model or flags.base_url or flags.api_key:
+            return flags
         if self.fallback_note(session):
-            return given
+            return flags
         return ModelOverrides(model=session.model, provider=session.provider)
 
     async def choose(self, name: str, provider: str | None) -> Model:
@@ -193,13 +193,13 @@ class ModelSelector:
 
     def current(self, session: Session | None = None) -> str:
         """The current model, or the one that would be used; makes no requests."""
-        given = self._flags(session)
-        if session is not None and given is not self._start_flags:
+        flags = self._flags(session)
+        if session is not None and flags is not self._start_flags:
             return f"{session.provider}/{session.model}"
-        if built := self._built.get(given):
+        if built := self._built.get(flags):
             return f"{built.provider}/{built.name}"
         try:
-            target = self._resolve_offline(given)
+            target = self._resolve_offline(flags)
         except NoModelChosen as unnamed:
             target = unnamed.target
             return f"the first model of {target.provider} at {redacted_url(target.base_url)}"

@@ -49,6 +49,6 @@ def known_secrets(home: Home, loaded: LoadedConfig, env: Env, choices: AppOption
     """Every value that must not appear in a log, a result or an error."""
     if not loaded.config.security.redact_secrets:
         return []
-    given = [choices.api_key] if choices.api_key else []
+    from_flags = [choices.api_key] if choices.api_key else []
     stored = stored_secrets(home.auth) if home.auth.exists() else []
-    return [*given, *stored, *secrets_in(loaded.raw), *secret_values(env)]
+    return [*from_flags, *stored, *secrets_in(loaded.raw), *secret_values(env)]

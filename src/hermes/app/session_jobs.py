@@ -24,7 +24,7 @@ class SessionJobs:
     async def start(self, scope: Scope, prompt: str) -> str:
         # Requests by anyone but the owner count as untrusted.
         task = Task(goal=prompt, foreign=scope.role is not Role.OWNER)
-        return await self._delegations.dispatch(scope, [task], asked=True)
+        return await self._delegations.dispatch(scope, [task], requested=True)
 
     async def list_tasks(self, session: Session) -> "Sequence[BackgroundTask]":
         from hermes.commands.services import BackgroundTask  # noqa: PLC0415 - only for commands

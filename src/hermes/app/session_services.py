@@ -208,7 +208,7 @@ class ChatHandoff:
             if one.proof == "owner" and not rules.owners.isdisjoint({one.user, *one.ids}):
                 return
         raise UsageError(
-            f"{account.account} is the owner's in groups only, not in direct chats.",
+            f"{account.account} is an owner in groups only, not in direct chats.",
             hint="The owner can add it to allow_admin_from.",
         )
 

@@ -140,8 +140,8 @@ def _findings(loaded: LoadedConfig, home: Home, env: Env) -> Iterator[Finding]:
     ]
     for names, check in checks:
         paths = [tuple(name.split(".")) for name in names]
-        given = [one for path in paths for one in _values(raw, path)]
-        words = [(path, value.strip()) for path, value in given if isinstance(value, str)]
+        values = [one for path in paths for one in _values(raw, path)]
+        words = [(path, value.strip()) for path, value in values if isinstance(value, str)]
         if words := [(path, word) for path, word in words if word]:
             yield from check(words)
     if config.hooks:
@@ -187,11 +187,11 @@ def _bot_variables(env: Env) -> Iterator[Finding]:
 
 
 def _ports(raw: Mapping[str, object], env: Env) -> Iterator[Finding]:
-    given = [
+    ports = [
         one for one in _values(raw, ("platforms", "*", "extra", "*")) if is_port_setting(one[0])
     ]
-    given += [((name,), env[name]) for name in sorted(PORT_VARIABLES) if name in env]
-    for path, value in given:
+    ports += [((name,), env[name]) for name in sorted(PORT_VARIABLES) if name in env]
+    for path, value in ports:
         if not is_port(value):
             message = f"{value} is not a port, which is a whole number from 0 to {MAX_PORT}"
             hint = f"hermes config set {format_path(path)} NUMBER"

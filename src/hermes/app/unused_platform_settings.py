@@ -133,9 +133,9 @@ def unused_variables(config: Config, env: Env) -> Iterator[Finding]:
             continue
         names = env if manifest.name in enabled else env.profile_names
         beginnings = _beginnings(manifest.name)
-        given = sorted(one for one in names if one.startswith(beginnings) and env[one].strip())
-        known = read_variables(manifest) if given else frozenset[str]()
-        for name in given:
+        present = sorted(one for one in names if one.startswith(beginnings) and env[one].strip())
+        known = read_variables(manifest) if present else frozenset[str]()
+        for name in present:
             if name not in known:
                 where = "from .env" if name in env.profile_names else "from the environment"
                 yield _finding((name,), known, f"It has no effect; remove it {where}.")

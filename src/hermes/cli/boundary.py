@@ -20,12 +20,12 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
-def run_guarded(verb: "Callable[..., int]", *given: object) -> int:
+def run_guarded(verb: "Callable[..., int]", *args: object) -> int:
     """Run a command and flush its output; report errors on stderr and return the exit code."""
     try:
         _open_closed_streams()
         try:
-            code = verb(*given)
+            code = verb(*args)
         except SystemExit as ended:  # raised by argparse after --help
             code = ended.code if isinstance(ended.code, int) else 1
         try:

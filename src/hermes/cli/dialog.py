@@ -113,7 +113,9 @@ class TerminalDialog:
             prompt = f"{label}{f' [{single_line(default)}]' if default else ''}: "
             typed = ask(self._stdin, self._out, prompt)
             if not typed:
-                raise UsageError("Nothing chosen; nothing was changed.", hint="hermes setup")
+                raise UsageError(
+                    "Nothing chosen; nothing was changed.", hint="Try again: hermes setup"
+                )
             if answer := typed.strip() or default:
                 return answer
 
@@ -167,14 +169,14 @@ class TerminalDialog:
         """Read the key from a pipe, or ask for it at a terminal."""
         if self._stdin.isatty():
             return self.ask_key("the provider", optional=optional)
-        given = self._stdin.readline().strip()
-        return given if optional and not given else check_key(given)
+        key = self._stdin.readline().strip()
+        return key if optional and not key else check_key(key)
 
 
 def check_key(key: str) -> str:
     """Return the key; raise `UsageError` if it cannot be one."""
     if not key:
-        raise UsageError("No key given; nothing was changed.", hint="hermes setup")
+        raise UsageError("No key given; nothing was changed.", hint="Try again: hermes setup")
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UsageError(
             "The key contains a space or another invalid character.",

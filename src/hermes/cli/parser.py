@@ -15,21 +15,21 @@ _UNRECOGNIZED = "unrecognized arguments: "
 
 
 class Parser(ArgumentParser):
-    def __init__(self, **given: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         """The width of the help is explicit: argparse would import shutil to find it."""
         try:
             columns = os.get_terminal_size(1).columns
         except OSError:
             columns = _ASSUMED_WIDTH
         width = min(max(columns, _WIDTHS[0]), _WIDTHS[1]) - 2
-        given.setdefault("formatter_class", partial(HelpFormatter, width=width))
-        super().__init__(**given)
+        options.setdefault("formatter_class", partial(HelpFormatter, width=width))
+        super().__init__(**options)
 
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` with a hint; the usage is added only if it fits on one line."""
-        given = message.removeprefix(_UNRECOGNIZED)
-        if given != message and given.startswith("-"):
-            raise no_such_flag(given.split()[0], flags_of(self), self.prog)
+        unrecognized = message.removeprefix(_UNRECOGNIZED)
+        if unrecognized != message and unrecognized.startswith("-"):
+            raise no_such_flag(unrecognized.split()[0], flags_of(self), self.prog)
         actions = self._action_list()
         if actions and message.endswith(": ACTION"):
             raise UsageError(f"`{self.prog}` needs an action:", hint=actions)

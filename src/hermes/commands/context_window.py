@@ -67,7 +67,9 @@ def _compaction_options(args: Sequence[str]) -> CompactionOptions:
     if args and args[0] == "here":
         turns = parse_count(args[1]) if len(args) > 1 else 1
         if turns is None:
-            raise UsageError("/compress here takes a number of turns.", hint="/compress here 3")
+            raise UsageError(
+                "/compress here takes a number of turns.", hint="For example: /compress here 3"
+            )
         return CompactionOptions(turns=turns, focus=" ".join(args[2:]))
     return CompactionOptions(focus=" ".join(args))
 

@@ -240,7 +240,7 @@ COMMANDS = (
     Command(
         name="busy",
         usage="[interrupt|queue|steer|collect]",
-        summary="Show or change what a message does while a turn is running.",
+        summary="Show or change what happens to a message during a turn.",
         is_available=lambda context: context.accepts_input_while_busy,
         run=_busy,
     ),

@@ -246,7 +246,7 @@ COMMANDS = (
     _terminal_command(
         name="output",
         usage="[number]",
-        summary="Show all of the last long output.",
+        summary="Show the last long output in full.",
         run=_output,
     ),
     _screen_command(

@@ -213,11 +213,11 @@ def ensure_home(home: Home) -> None:
 
 def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
     """The shared root, and the profile when HERMES_HOME points into `<root>/profiles/`."""
-    given = env.get("HERMES_HOME", "").strip() or "~/.hermes"
-    if given == "~" or given.startswith("~/"):
-        path = user_home(env) / given[2:]
+    folder = env.get("HERMES_HOME", "").strip() or "~/.hermes"
+    if folder == "~" or folder.startswith("~/"):
+        path = user_home(env) / folder[2:]
     else:
-        path = Path(os.path.abspath(given))  # noqa: PTH100 - drops "..", but follows no link
+        path = Path(os.path.abspath(folder))  # noqa: PTH100 - drops "..", but follows no link
     profile = None
     if path.parent.name == "profiles" and _NAME.fullmatch(path.name):
         path, profile = path.parent.parent, path.name
@@ -227,8 +227,8 @@ def _root_and_profile(env: Mapping[str, str]) -> tuple[Path, str | None]:
 
 def user_home(env: Mapping[str, str]) -> Path:
     """The user's home directory according to the environment."""
-    given = env.get("HOME", "")
-    return Path(given) if given.startswith("/") else Path(pwd.getpwuid(os.getuid()).pw_dir)
+    folder = env.get("HOME", "")
+    return Path(folder) if folder.startswith("/") else Path(pwd.getpwuid(os.getuid()).pw_dir)
 
 
 def _check_folder(path: Path, what: str) -> None:

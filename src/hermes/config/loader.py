@@ -81,13 +81,13 @@ def check_config(home: Home, env: Mapping[str, str]) -> list[Problem]:
 
 def check_is_mapping(document: object, file: Path) -> dict[object, object]:
     """The settings of a parsed file, which may be empty. Raises `ConfigError`."""
-    given = as_mapping(document if document is not None else {})
-    if given is None:
+    settings = as_mapping(document if document is not None else {})
+    if settings is None:
         raise ConfigError(
             f"{file}: expected settings such as `model: NAME`, found {describe_value(document)}",
             hint="Write sections such as `agent:` with their settings below: hermes config edit",
         )
-    return given
+    return settings
 
 
 def inspect_config(
@@ -275,9 +275,9 @@ def _set_missing(merged: dict[Any, object], path: KeyPath, value: str) -> None:
     if not rest:
         merged.setdefault(section, value)
         return
-    given = as_mapping({} if merged.get(section) is None else merged[section])
-    if given is not None:
-        inside = dict(given)
+    table = as_mapping({} if merged.get(section) is None else merged[section])
+    if table is not None:
+        inside = dict(table)
         _set_missing(inside, tuple(rest), value)
         merged[section] = inside
 
@@ -306,11 +306,11 @@ def effective_value(settings: object, name: str) -> tuple[bool, object]:
 
 def _with_unknown_keys(known: object, raw: object) -> object:
     """Add the file's unknown keys to the known settings."""
-    settings, given = as_mapping(known), as_mapping(raw)
-    if settings is None or given is None:
+    settings, table = as_mapping(known), as_mapping(raw)
+    if settings is None or table is None:
         return known
-    merged = {key: _with_unknown_keys(value, given.get(key)) for key, value in settings.items()}
-    others = {str(key): value for key, value in given.items() if str(key) not in merged}
+    merged = {key: _with_unknown_keys(value, table.get(key)) for key, value in settings.items()}
+    others = {str(key): value for key, value in table.items() if str(key) not in merged}
     return {**merged, **others}
 
 

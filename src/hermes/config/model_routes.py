@@ -23,7 +23,7 @@ class ModelRoute(Struct, frozen=True, kw_only=True):
 def read_routes(extra: Mapping[str, object]) -> dict[str, ModelRoute]:
     """Read the routes of the API server. Raises `ConfigError`, naming the route."""
     try:
-        given = msgspec.convert(
+        routes = msgspec.convert(
             extra.get("model_routes") or {}, dict[str, dict[str, object]], strict=False
         )
     except msgspec.ValidationError as error:
@@ -31,13 +31,13 @@ def read_routes(extra: Mapping[str, object]) -> dict[str, ModelRoute]:
             f"{format_path(ROUTES_PATH)}: expected a mapping from names to models.",
             hint="For example: {fast: {model: gpt-5-mini}}",
         ) from error
-    return {name: _route(name, one) for name, one in given.items()}
+    return {name: _route(name, one) for name, one in routes.items()}
 
 
-def _route(name: str, given: Mapping[str, object]) -> ModelRoute:
+def _route(name: str, fields: Mapping[str, object]) -> ModelRoute:
     place = format_path((*ROUTES_PATH, name))
     try:
-        route = msgspec.convert(given, ModelRoute, strict=False)
+        route = msgspec.convert(fields, ModelRoute, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{place}: {error}", hint="Fix it: hermes config edit") from error
     if not route.model.strip():

@@ -40,8 +40,8 @@ def read_plain_yaml(text: str) -> dict[str, object] | None:
     if not text.replace("\n", "").isprintable():
         return None
     try:
-        given = [raw for raw in text.split("\n") if raw.strip() and raw.lstrip()[0] != "#"]
-        lines = [(len(raw) - len(raw.lstrip(" ")), raw.strip(" ")) for raw in given]
+        raw_lines = [raw for raw in text.split("\n") if raw.strip() and raw.lstrip()[0] != "#"]
+        lines = [(len(raw) - len(raw.lstrip(" ")), raw.strip(" ")) for raw in raw_lines]
         if not lines:
             return {}
         value, after = _mapping(lines, 0, lines[0][0])

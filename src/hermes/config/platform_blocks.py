@@ -40,8 +40,8 @@ def merge_platform_blocks(raw: Mapping[str, object]) -> dict[str, object]:
     for name, _, block in platform_blocks(raw):
         if (entry := _as_entry(block, _FIELDS)) != {}:
             merged[name] = _merged_tables(merged.get(name, {}), entry)
-    given = as_mapping(raw.get("platforms")) or {}
-    entries = {**{str(name): block for name, block in given.items()}, **merged}
+    platforms = as_mapping(raw.get("platforms")) or {}
+    entries = {**{str(name): block for name, block in platforms.items()}, **merged}
     return {**raw, "platforms": entries} if merged else dict(raw)
 
 
@@ -65,9 +65,9 @@ def other_places(platform: str, key: str) -> list[str]:
 
 def _as_entry(block: object, fields: Collection[str]) -> object:
     """The block with the platform's own settings, those that are not in `fields`, in `extra`."""
-    if (given := as_mapping(block)) is None:
+    if (settings := as_mapping(block)) is None:
         return block
-    entry = _values(given)
+    entry = _values(settings)
     extra = entry.pop("extra", {})
     others = {key: entry.pop(key) for key in [*entry] if key not in fields}
     if (table := as_mapping(extra)) is not None:

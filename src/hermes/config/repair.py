@@ -61,23 +61,23 @@ class SettingsRepair:
                 return self._scalar(value, kind, path)
 
     def _struct(self, value: object, kind: inspect.StructType, path: KeyPath) -> object:
-        given = as_mapping(value)
-        if given is None:
+        table = as_mapping(value)
+        if table is None:
             raise self._wrong(value, kind, path)
         repaired: dict[str, object] = {}
         for field in kind.fields:
             name = field.encode_name
-            if name in given and (given[name] is not None or _takes_none(field.type)):
+            if name in table and (table[name] is not None or _takes_none(field.type)):
                 with suppress(_Unusable):
-                    repaired[name] = self._value(given[name], field.type, (*path, name))
+                    repaired[name] = self._value(table[name], field.type, (*path, name))
         return repaired
 
     def _dict(self, value: object, kind: inspect.DictType, path: KeyPath) -> object:
-        given = as_mapping(value)
-        if given is None:
+        table = as_mapping(value)
+        if table is None:
             raise self._wrong(value, kind, path)
         repaired: dict[str, object] = {}
-        for key, item in given.items():
+        for key, item in table.items():
             name = _text_of(key)
             # A key without a value is an entry with all defaults.
             is_empty = item is None and isinstance(kind.value_type, inspect.StructType)
@@ -92,13 +92,13 @@ class SettingsRepair:
         kind: inspect.VarTupleType | inspect.ListType | inspect.FrozenSetType,
         path: KeyPath,
     ) -> object:
-        given = as_list(value)
-        if given is None and isinstance(kind.item_type, inspect.StrType):
-            given = _split(value)
-        if given is None:
+        items = as_list(value)
+        if items is None and isinstance(kind.item_type, inspect.StrType):
+            items = _split(value)
+        if items is None:
             raise self._wrong(value, kind, path)
         repaired: list[object] = []
-        for index, item in enumerate(given):
+        for index, item in enumerate(items):
             with suppress(_Unusable):
                 repaired.append(self._value(item, kind.item_type, (*path, index)))
         return repaired

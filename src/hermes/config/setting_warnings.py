@@ -60,18 +60,18 @@ def suggested_setting(path: KeyPath, siblings: Iterable[str] = ()) -> str:
 def _unknown(
     raw: object, value: object, path: KeyPath
 ) -> Iterator[tuple[KeyPath, tuple[str, ...]]]:
-    given = as_mapping(raw)
-    if isinstance(value, Struct) and given is not None:
+    table = as_mapping(raw)
+    if isinstance(value, Struct) and table is not None:
         names = dict(zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True))
-        for key, item in given.items():
+        for key, item in table.items():
             if key in names:
                 yield from _unknown(item, getattr(value, names[str(key)]), (*path, str(key)))
             elif not isinstance(value, AllowsUnknownKeys) or _nearest(str(key), names, LIKELY_TYPO):
                 yield (*path, str(key)), value.__struct_encode_fields__
         return
     inside = as_mapping(value)
-    if inside is not None and given is not None:
-        for key, item in given.items():
+    if inside is not None and table is not None:
+        for key, item in table.items():
             yield from _unknown(item, inside.get(key), (*path, str(key)))
         return
     entries, items = as_list(raw), as_list(value)
@@ -124,10 +124,10 @@ def _unused_paths(
 
 def changed_settings(settings: object) -> Mapping[object, object]:
     """The settings that differ from the defaults; unknown keys always do."""
-    given = as_mapping(settings) or {}
+    table = as_mapping(settings) or {}
     # The model may be a bare name instead of a section.
-    default = Config() if as_mapping(given.get("model")) is None else Config(model=Model())
-    return _without_defaults(given, as_mapping(msgspec.to_builtins(default)) or {})
+    default = Config() if as_mapping(table.get("model")) is None else Config(model=Model())
+    return _without_defaults(table, as_mapping(msgspec.to_builtins(default)) or {})
 
 
 def _without_defaults(

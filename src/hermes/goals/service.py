@@ -140,7 +140,7 @@ class GoalService:
         goal = await self._new_goal(await self._stored_scope(session), text, turns, cost)
         parts = tuple(map(_checked, subgoals))
         if len(parts) > MAX_SUBGOALS:
-            raise UsageError(f"A goal has at most {MAX_SUBGOALS} parts.")
+            raise UsageError(f"A goal can have at most {MAX_SUBGOALS} parts.")
         return await self.start(structs.replace(goal, subgoals=parts))
 
     async def _stored_scope(self, session: str) -> Scope:
@@ -216,7 +216,7 @@ class GoalService:
     async def add_subgoal(self, session: str, text: str) -> Goal:
         goal = await self.find(session)
         if len(goal.subgoals) >= MAX_SUBGOALS:
-            raise UsageError(f"A goal has at most {MAX_SUBGOALS} parts.")
+            raise UsageError(f"A goal can have at most {MAX_SUBGOALS} parts.")
         return await self._with_subgoals(goal, (*goal.subgoals, _checked(text)))
 
     async def remove_subgoal(self, session: str, number: int) -> Goal:

@@ -143,7 +143,7 @@ GOAL: Verb[GoalService] = Verb(
 
 SUBGOAL: Verb[GoalService] = Verb(
     name="subgoal",
-    summary="List, add or remove the parts of the goal.",
+    summary="List, add or remove parts of the goal.",
     usage="[text|remove N|clear]",
     default="list",
     fallback="add",

@@ -80,7 +80,8 @@ class HookConsents:
             others_write = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
             if found.st_uid not in {os.geteuid(), 0} or others_write:
                 raise ConfigError(
-                    f"{self._path} is writable by others.", hint=f"chmod 600 {self._path}"
+                    f"{self._path} is writable by others.",
+                    hint=f"Make it private: chmod 600 {self._path}",
                 )
             return msgspec.json.decode(read_regular_file(self._path), type=_ConsentFile).approvals
         except FileNotFoundError:

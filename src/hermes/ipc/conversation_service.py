@@ -185,7 +185,7 @@ class ConversationService(Struct, eq=False):
             rows=rows,
             cut=interrupted_at(rows, running=running, partial=partial, failures=failures),
             failed=failed_at(rows, failures, running=running, partial=partial),
-            asked=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
+            questions_at=tuple(one.at for one in questions if rows and one.at >= rows[0].at),
             more=tail.more + start,
         )
 

@@ -201,7 +201,7 @@ async def describe_profile(service: BoardService, request: RouteRequest) -> Json
     profile, text = request.path["name"], body.description.strip()
     _check_profile(service, profile, NotFound)
     if len(text) > MAX_DESCRIPTION:
-        raise UsageError(f"A description has at most {MAX_DESCRIPTION} characters.")
+        raise UsageError(f"A description can have at most {MAX_DESCRIPTION} characters.")
     await run_sync(service.settings.describe, profile, ProfileDescription(text))
     return {"ok": True, "profile": profile, "description": text}
 

@@ -46,7 +46,7 @@ async def _check_tasks(service: BoardService, call: ActionCall, scope: Scope) ->
     )
     if not name or any(task is None or task.assignee != f"@{name}" for task in tasks):
         raise UsageError(
-            "You have no such task on this board.",
+            "This board has no such task of yours.",
             hint="The owner assigns tasks, and links your account to a name with "
             "`boards set-people`.",
         )

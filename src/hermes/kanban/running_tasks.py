@@ -115,7 +115,7 @@ class RunningTasks:
 
     async def start(self, worker: Worker, task: Task) -> None:
         if self._group is None:
-            raise HermesError("Tasks are not being served.")
+            raise HermesError("No worker is running that could start the task.")
         scope = self._workers[worker] = anyio.CancelScope()
         self._process_workers.add(worker)
         self._group.start_soon(self._work, worker, task, scope)

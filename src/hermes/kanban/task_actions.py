@@ -361,10 +361,10 @@ CHANGE_ACTIONS: tuple[Action[BoardService], ...] = (
         )
     ),
     _changing("unblock", "continue blocked or scheduled tasks", _unblock, TASKS),
-    _changing("schedule", "put tasks aside for later", _schedule, TASK, REASON, IDS),
+    _changing("schedule", "set tasks aside until they are unblocked", _schedule, TASK, REASON, IDS),
     _changing(
         "promote",
-        "make tasks ready by hand",
+        "make tasks ready now",
         _promote,
         TASK,
         REASON,

@@ -111,7 +111,7 @@ def _check(new: NewTask) -> None:
     if new.workspace_kind == WorkspaceKind.FOLDER and not (path and path.startswith("/")):
         raise UsageError("The workspace kind dir needs an absolute path.")
     if new.initial_status not in {None, *INITIAL_STATUSES}:
-        raise UsageError("A task starts as blocked or running, or as the board decides.")
+        raise UsageError("The initial status of a task can only be blocked or running.")
 
 
 def _new_task(rows: BoardRows, new: NewTask, now: int) -> Task:
@@ -242,7 +242,7 @@ def edit_task(rows: BoardRows, task_id: str, change: TaskChange, now: int) -> Ta
     """Change fields without rules of their own: texts, priority, limits, model."""
     find_task(rows, task_id)
     if change.status is not UNSET or change.assignee is not UNSET:
-        raise UsageError("Use the commands for status and assignee to change them.")
+        raise UsageError("Status and assignee have commands of their own; use those.")
     fields = [name for name, value in structs.asdict(change).items() if value is not UNSET]
     if fields:
         rows.change_task(task_id, change)

@@ -390,11 +390,11 @@ def _tool(
     wanted: Access = Access.WRITE,
     foreign: bool = False,
 ) -> FeatureTool[BoardService]:
-    async def run_if_allowed(service: BoardService, given: A, ctx: ToolContext) -> JsonObject:
+    async def run_if_allowed(service: BoardService, arguments: A, ctx: ToolContext) -> JsonObject:
         worker = service.agent_in(ctx.scope)
-        board = getattr(given, "board", "") or (worker.board if worker else None)
+        board = getattr(arguments, "board", "") or (worker.board if worker else None)
         service.require_access(board, wanted)
-        return await run(service, given, ctx)
+        return await run(service, arguments, ctx)
 
     return FeatureTool(
         name=f"kanban_{name}",

@@ -26,9 +26,9 @@ _LAST_PORT = 65535
 _MAX_LENGTH = 300
 
 
-def parse_host(given: str) -> str | None:
+def parse_host(text: str) -> str | None:
     """The host in lower case without port and brackets; None if invalid."""
-    small = given.lower() if given.isascii() and len(given) <= _MAX_LENGTH else ""
+    small = text.lower() if text.isascii() and len(text) <= _MAX_LENGTH else ""
     found = _NAME.fullmatch(small) or _BRACKETED.fullmatch(small)
     if found is None or int(found[2] or 0) > _LAST_PORT:
         return None

@@ -25,13 +25,13 @@ def read_options(
     `variables` maps option names to environment variables; an empty variable is not set. Raises
     `ConfigError` for a value of the wrong type.
     """
-    given = {name: extra[name] for name in kind.__struct_fields__ if name in extra}
-    names = {name: f"platforms.{platform}.extra.{name}" for name in given}
+    values = {name: extra[name] for name in kind.__struct_fields__ if name in extra}
+    names = {name: f"platforms.{platform}.extra.{name}" for name in values}
     for name, variable in variables.items():
         if value := env.get(variable, "").strip():
-            given[name], names[name] = value, variable
+            values[name], names[name] = value, variable
     try:
-        return convert_options(kind, given)
+        return convert_options(kind, values)
     except msgspec.ValidationError as error:
         wrong = next(
             (label for name, label in names.items() if f"$.{name}" in str(error)), platform
@@ -42,19 +42,19 @@ def read_options(
         ) from error
 
 
-def convert_options(kind: type[T], given: FreeTable) -> T:
+def convert_options(kind: type[T], values: FreeTable) -> T:
     """Convert values as people write them in YAML and in variables.
 
     Lists may be text with commas, ids may be numbers, and switches have the words of YAML. Raises
     `msgspec.ValidationError`.
     """
     try:
-        return msgspec.convert(given, kind, strict=False)
+        return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
         from hermes.config.repair import SettingsRepair  # noqa: PLC0415 - slow to import
 
         repair = SettingsRepair(kind)
-        repaired = repair.repair(dict(given))
+        repaired = repair.repair(dict(values))
         if repair.findings:
             wrong = repair.findings[0]
             place = f"$.{format_path(wrong.path)}"

@@ -14,8 +14,8 @@ _MAX = 400
 
 def call_label(call: ToolCall, width: int = 0) -> str:
     """The tool and its most telling argument, of which at most `width` characters are kept."""
-    given = {name: text for name, text in call_arguments(call).items() if isinstance(text, str)}
-    label = next((given[name] for name in (*_ARGUMENTS, *given) if name in given), "")
+    texts = {name: text for name, text in call_arguments(call).items() if isinstance(text, str)}
+    label = next((texts[name] for name in (*_ARGUMENTS, *texts) if name in texts), "")
     return f"{call.name} {one_line(single_line(label), min(width or _MAX, _MAX))}".rstrip()
 
 

@@ -227,8 +227,8 @@ def _assistant_parts(wire: WireMessage) -> tuple[Text | Reasoning | ToolCall, ..
 
 def _call(call: WireCall) -> ToolCall:
     """Arguments as an object; invalid ones are kept as text next to an empty object."""
-    given = "{}" if call.function.arguments is None else call.function.arguments
-    text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
+    arguments = "{}" if call.function.arguments is None else call.function.arguments
+    text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     try:
         msgspec.json.decode(text, type=dict[str, Raw])
     except JSON_ERRORS:

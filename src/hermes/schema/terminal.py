@@ -50,9 +50,8 @@ class RecentHistory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rows: tuple[StoredMessage, ...] = ()
     cut: frozenset[int] = frozenset()  # last messages of interrupted turns, by seq
     failed: Mapping[int, str] = {}  # why turns have no answer, by the seq of their last message
-    asked: tuple[
-        datetime, ...
-    ] = ()  # when a person was asked something, which explains long pauses
+    # When a person was asked something, which explains long pauses.
+    questions_at: tuple[datetime, ...] = field(default=(), name="asked")
     more: int = 0  # number of earlier messages
 
 

@@ -248,7 +248,7 @@ class Conversation:
     async def resume_latest(self, source: str | None = None) -> Session:
         latest = await self.archive.latest(source)
         if latest is None:
-            raise NotFound("There is no session to continue yet.", hint="Just start talking.")
+            raise NotFound("There is no session to continue yet.", hint="Just start writing.")
         return await self.resume(latest.id)
 
     async def exists(self, session: str) -> bool:

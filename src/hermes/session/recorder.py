@@ -168,7 +168,7 @@ MAX_REASON = 2_000
 """A provider may return a whole page as the reason."""
 
 
-def no_final_writes(ended: RunEnded, said: Sequence[Message]) -> Sequence[Write]:
+def no_final_writes(ended: RunEnded, messages: Sequence[Message]) -> Sequence[Write]:
     return ()
 
 
@@ -285,13 +285,13 @@ class Recorder(Struct, kw_only=True, eq=False):
     def _end_writes(self, event: RunEnded) -> list[Write]:
         """The last writes of the run, which release its lease."""
         failpoint("recorder.before_end")
-        said, fence = self._messages, self.lease.fence
+        messages, fence = self._messages, self.lease.fence
         if self._answer is not None:
-            said = [*said, self._answer.message]
-        keys = {*self.accepted.recorded, *(message.id for message in said)}
+            messages = [*messages, self._answer.message]
+        keys = {*self.accepted.recorded, *(message.id for message in messages)}
         writes: list[Write] = [
             *(CompleteItem(user.id) for user in self.accepted.messages if user.id in keys),
-            *self.final_writes(event, said),
+            *self.final_writes(event, messages),
         ]
         if event.outcome in _FAILURES:
             writes += failure_writes(self.scope, event, self.clock.now())

@@ -95,13 +95,13 @@ class StopRequests:
                     await wakeups.wait()
                 wakeups.take()
 
-    async def _wait_for_answer(self, asked: QueueItem, wakeups: Wakeups) -> StopAnswer:
+    async def _wait_for_answer(self, request: QueueItem, wakeups: Wakeups) -> StopAnswer:
         while True:
-            self._bus.wake(STOPS, asked.topic)
+            self._bus.wake(STOPS, request.topic)
             await self._wait(wakeups, _REPEAT_SECONDS)
             wakeups.take()
             for item in await self._store.queues.unfinished(STOPS, _MAX_REQUESTS):
-                if item.key == asked.key and (answer := _decode(item).answer) is not None:
+                if item.key == request.key and (answer := _decode(item).answer) is not None:
                     return answer
 
     async def _wait(self, wakeups: Wakeups, seconds: float) -> None:

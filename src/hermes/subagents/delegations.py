@@ -127,10 +127,12 @@ class Delegations:
         await self._all(scope, len(tasks), run_task)
         return [report for report in reports if report is not None]
 
-    async def dispatch(self, scope: Scope, tasks: Sequence[Task], *, asked: bool = False) -> str:
-        """Start tasks in the background; `asked` if a person requested it directly."""
+    async def dispatch(
+        self, scope: Scope, tasks: Sequence[Task], *, requested: bool = False
+    ) -> str:
+        """Start tasks in the background; `requested` if a person requested it directly."""
         await self._check_background_limit(scope)
-        if not asked:
+        if not requested:
             await self._check_rounds(scope)
         empty = (None,) * len(tasks)
         work = Delegation(

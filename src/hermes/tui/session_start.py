@@ -98,7 +98,7 @@ class _Replay:
         self._options = options
         self._interrupted = history.cut
         self._failed = history.failed
-        self._questions = history.asked
+        self._questions = history.questions_at
         self._run = ""
         self._answers: list[tuple[Answer, str]] = []
         self._thoughts: list[ThinkingCard] = []

@@ -309,7 +309,7 @@ def _state(result: Result | None, *, running: bool) -> str:
 
 def _arguments(call: ToolCall) -> list[tuple[str, str]]:
     """Return the arguments in readable form, each text with its language; a command unchanged."""
-    arguments = _given(call)
+    arguments = _arguments_of(call)
     if call.broken:
         return [(call.broken, "")]
     found: list[tuple[str, str]] = []
@@ -328,7 +328,7 @@ def _cut(words: str) -> str:
     return words[:MAX_OUTPUT] + rest
 
 
-def _given(call: ToolCall) -> dict[str, object]:
+def _arguments_of(call: ToolCall) -> dict[str, object]:
     try:
         return msgspec.json.decode(call.args, type=dict[str, object])
     except JSON_ERRORS:
@@ -336,7 +336,7 @@ def _given(call: ToolCall) -> dict[str, object]:
 
 
 def _summary(call: ToolCall) -> str:
-    arguments = _given(call)
+    arguments = _arguments_of(call)
     found = next(
         (arguments[key] for key in _COMMAND_KEYS if isinstance(arguments.get(key), str)), ""
     )
@@ -351,7 +351,7 @@ def _downloads(call: ToolCall, result: Result) -> list[Child]:
         except JSON_ERRORS:
             return []
         return [_download(file) for file in shown.files]
-    path = _given(call).get("path")
+    path = _arguments_of(call).get("path")
     return [_download(path)] if call.name in _WRITERS and isinstance(path, str) else []
 
 

@@ -69,7 +69,7 @@ def test_key_is_read_from_a_variable(hermes: HermesCli, model: FakeModelProcess)
     words = ["setup", "--provider", "openai", "--model", "mock", "--key-env", "MINE"]
     unset = hermes(*words)
     assert unset.code == 2
-    assert unset.err == "hermes: The variable MINE is not set.\n  export MINE=YOUR_KEY\n"
+    assert unset.err == "hermes: The variable MINE is not set.\n  Set it: export MINE=YOUR_KEY\n"
     ran = hermes(*words, MINE=KEY, OPENAI_BASE_URL=model.url)
     assert ran.code == 0, ran
     assert f"OPENAI_API_KEY={KEY}" in (hermes.home / ".env").read_text()

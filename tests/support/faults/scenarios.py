@@ -179,7 +179,7 @@ def check_message(expected: ExpectedMessage, messages: Sequence[str]) -> None:
 
 
 _STEPS_WITHOUT_COMMAND = (
-    "Just start talking",
+    "Just start writing",
     "Known toolsets",
     "Check",
     "PNG",

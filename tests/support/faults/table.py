@@ -236,7 +236,7 @@ def _usage(
 
 USAGE_FAULTS: Sequence[FaultScenario] = [
     _usage("no session", "no session 'nope'", "hermes sessions list", ["-r", "nope"], 1),
-    _usage("nothing yet", "no session to continue", "Just start talking", ["-c"], 1),
+    _usage("nothing yet", "no session to continue", "Just start writing", ["-c"], 1),
     _usage("unknown toolset", "Unknown toolset: 'nope'", "Known toolsets", ["-t", "nope"]),
     _usage("no working folder", "/nowhere is not a folder", "--cwd", ["--cwd", "/nowhere"]),
     _usage("no picture", "Cannot read /nowhere.png", "Check", ["--image", "/nowhere.png"]),

@@ -288,9 +288,9 @@ async def test_other_people_answer_their_own_tasks_and_no_others(service: BoardS
     other = await create(service, "choose a name", assignee="@bob")
     answer = VERB.find("answer")
     for task in (other, "t_missing", f"{mine} {other}"):
-        with pytest.raises(UsageError, match="You have no such task"):
+        with pytest.raises(UsageError, match="no such task of yours"):
             await answer.run(service, person({"task": task, "text": "red"}, "telegram:42"))
-    with pytest.raises(UsageError, match="You have no such task"):
+    with pytest.raises(UsageError, match="no such task of yours"):
         await answer.run(service, person({"task": mine, "text": "red"}, "telegram:43"))
     assert (
         "choose a color"

@@ -167,7 +167,7 @@ async def test_duration_is_hidden_if_the_user_was_asked(
 ) -> None:
     """It would include the time the user took."""
     answered_at = PAST.rows[2].at - timedelta(milliseconds=500)
-    question = structs.replace(PAST, asked=(answered_at,))
+    question = structs.replace(PAST, questions_at=(answered_at,))
     async with tui_screen(FakeTuiClient(past=question), tmp_path, size=(80, 40)) as screen:
         await screen.wait_for("Interrupted before")
         assert " ✓ terminal ls beds  2 lines\n" in screen.text

@@ -99,7 +99,7 @@ def _add_auth_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
     add = add_action(verbs, "add", "add a key or log in")
     add.add_argument("provider", help="provider, such as anthropic, openai or openrouter")
-    add.add_argument("key", nargs="?", help="key; if omitted, it is asked for or read from stdin")
+    add.add_argument("key", nargs="?", help="key (default: ask for it, or read it from stdin)")
     add.add_argument("--label", default="", metavar="NAME", help="label for the key")
     add_switch(add, "--oauth", "log in with a device code instead of a key")
     show = add_action(verbs, "list", "list the keys (masked) and their state")
@@ -132,7 +132,7 @@ def _add_config_arguments(parser: ArgumentParser) -> None:
     change.add_argument(
         "value",
         nargs="?",
-        help="value: true, 12, [a, b] or text; if omitted, it is asked for or read from stdin",
+        help="value: true, 12, [a, b] or text (default: ask for it, or read it from stdin)",
     )
     add_switch(change, "--force", "accept unknown settings")
     add_action(verbs, "path", "print the path of config.yaml")

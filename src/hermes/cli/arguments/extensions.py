@@ -144,7 +144,7 @@ def _add_hooks_arguments(parser: ArgumentParser) -> None:
         "--for-tool", metavar="NAME", default="terminal",
         help="tool name to pass (default: terminal)",
     )  # fmt: skip
-    revoke = add_action(verbs, "revoke", "no longer allow a hook to run")
+    revoke = add_action(verbs, "revoke", "stop running a hook until it is accepted again")
     revoke.add_argument("command", nargs="?", help="command as shown by `hermes hooks list`")
     add_switch(revoke, "--all", "revoke all hooks")
     add_action(verbs, "doctor", "check that the hooks can run; exit code 1 if there are problems")

@@ -13,7 +13,7 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
     verbs = add_actions(parser)
     run = add_action(verbs, "run", "run the gateway in the foreground until Ctrl+C")
     add_switch(run, "--replace", "replace a gateway that is already running")
-    add_switch(run, "--force", "do not delay after repeated starts")
+    add_switch(run, "--force", "start at once, even after repeated starts")
     run.add_argument("-v", "--verbose", action="count", default=0, help="show the log")
     run.add_argument("-q", "--quiet", action="store_true", help="print nothing")
     add_switch(
@@ -25,7 +25,7 @@ def _add_gateway_arguments(parser: ArgumentParser) -> None:
     start = add_action(
         verbs, "start", "start the gateway in the background and wait until it is ready"
     )
-    add_switch(start, "--force", "do not delay after repeated starts")
+    add_switch(start, "--force", "start at once, even after repeated starts")
     stop = add_action(verbs, "stop", "wait for running turns, then stop the gateway")
     restart = add_action(verbs, "restart", "stop the gateway and start it again")
     for action in (stop, restart):

@@ -75,8 +75,8 @@ def _add(action: McpAction, args: Namespace) -> int:
         "cwd": str(Path.cwd()) if _names_relative_file(args.command, args.args) else "",
         "sandbox": args.sandbox,
     }
-    given = {name: value for name, value in fields.items() if value}
-    for warning in action.settings.add(args.name, given).warnings:
+    settings = {name: value for name, value in fields.items() if value}
+    for warning in action.settings.add(args.name, settings).warnings:
         action.hint(f"warning: {single_line(str(warning))}")
     action.context.print(f"Added: {args.name}")
     if trouble := McpAction(action.context).settings.trouble(args.name):
@@ -92,8 +92,8 @@ def _names_relative_file(command: str, words: Iterable[str]) -> bool:
     return any(not one.startswith(("/", "~", "-")) and Path(one).exists() for one in named if one)
 
 
-def _pairs(given: Iterable[str], flag: str) -> dict[str, str]:
-    pairs = [text.partition("=") for text in given]
+def _pairs(texts: Iterable[str], flag: str) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
     if wrong := [name for name, sign, _ in pairs if not sign or not name.strip()]:
         raise UsageError(f"{flag} takes NAME=VALUE, not {wrong[0]!r}.")
     return {name.strip(): value for name, _, value in pairs}

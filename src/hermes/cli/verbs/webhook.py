@@ -237,13 +237,13 @@ def _remove(action: _WebhookAction, name: str) -> int:
     raise _unknown_route(name)
 
 
-def _test(action: _WebhookAction, name: str, given: str | None, clock: Clock) -> int:
+def _test(action: _WebhookAction, name: str, payload: str | None, clock: Clock) -> int:
     _, route = action.routes().get(name, ("", None))
     if route is None:
         raise _unknown_route(name)
     if route.unserved:
         raise HermesError(f"The route {name} is not served. {route.unserved}")
-    status, body = anyio.run(_call, action.url(name), route, _payload(route, given), clock)
+    status, body = anyio.run(_call, action.url(name), route, _payload(route, payload), clock)
     action.context.print(f"{status} {escape_controls(body)}")
     if status == _ACCEPTED:
         target = single_line(route.answer_to) if route.answer_to else "the log: hermes logs"
@@ -252,19 +252,19 @@ def _test(action: _WebhookAction, name: str, given: str | None, clock: Clock) ->
     return 0 if 200 <= status < 300 else 1
 
 
-def _payload(route: Route, given: str | None) -> bytes:
-    if given is None:
+def _payload(route: Route, text: str | None) -> bytes:
+    if text is None:
         event = min(route.events - {"*"}, default="test")
         # Unique, so that a second test is not rejected as a replay where only bodies are signed.
         example = {"event_type": event, "message": _EXAMPLE, "id": new_id("test")}
         return msgspec.json.encode(example)
     try:
-        msgspec.json.decode(given)
+        msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"The payload is not JSON: {error}.", hint="""For example: --payload '{"a": 1}'"""
         ) from error
-    return given.encode()
+    return text.encode()
 
 
 def _unknown_route(name: str) -> UsageError:

@@ -66,9 +66,9 @@ class Display(Struct, AllowsUnknownKeys, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         merged = dict(self.platforms)
         for name, streaming in PLATFORM_STREAMING.items():
-            given = merged.get(name, DisplayPlatform())
-            if given.streaming is None:
-                merged[name] = replace(given, streaming=streaming)
+            display = merged.get(name, DisplayPlatform())
+            if display.streaming is None:
+                merged[name] = replace(display, streaming=streaming)
         force_setattr(self, "platforms", merged)
 
 

@@ -60,7 +60,7 @@ def question_record(clock: Clock, name: str, of_session: str = "s1") -> Question
 
 class ApprovalRecordsContract:
     async def test_question_is_read_back_unchanged(self, store: Store, clock: Clock) -> None:
-        asked = structs.replace(
+        question = structs.replace(
             question_record(clock, "q1"),
             request=ApprovalRequest(tool="terminal", action="ls é", reaching=Isolation.BEYOND),
             address=Address("telegram", "1", "2"),
@@ -68,18 +68,18 @@ class ApprovalRecordsContract:
             holder=store.workers.own,
             deadline=1.5,
         )
-        await store.commit(PutQuestion(asked))
-        assert await store.approvals.question("q1") == asked
+        await store.commit(PutQuestion(question))
+        assert await store.approvals.question("q1") == question
         assert await store.approvals.question("q2") is None
 
     async def test_question_changes_only_in_the_expected_state(
         self, store: Store, clock: Clock
     ) -> None:
-        asked = question_record(clock, "q1")
-        await store.commit(PutQuestion(asked))
+        question = question_record(clock, "q1")
+        await store.commit(PutQuestion(question))
         with pytest.raises(StateConflict):
-            await store.commit(PutQuestion(asked))
-        answered = structs.replace(asked, state="answered", answer="once")
+            await store.commit(PutQuestion(question))
+        answered = structs.replace(question, state="answered", answer="once")
         with pytest.raises(StateConflict):
             await store.commit(OpenSession(session(clock, "x")), PutQuestion(answered, "used"))
         await store.commit(PutQuestion(answered, "open"))

@@ -83,17 +83,17 @@ class SandboxContract:
     async def test_environment_is_exactly_the_given_one(
         self, sandbox: Sandbox, tmp_path: Path
     ) -> None:
-        given = {**ENV, "PLAIN": "a b", "ODD": "=x=\ny\tä"}
-        done = await sandbox.run(_job(("env", "-0"), tmp_path, env=given))
+        variables = {**ENV, "PLAIN": "a b", "ODD": "=x=\ny\tä"}
+        done = await sandbox.run(_job(("env", "-0"), tmp_path, env=variables))
         lines = done.output.decode().rstrip("\0").split("\0")
         seen = dict(line.split("=", 1) for line in lines)
         assert seen.pop("PWD", str(tmp_path)) == str(tmp_path)
         # A sandbox may set its own directory for temporary files.
         seen.pop("TMPDIR", None)
         if self.remote:
-            del given["PATH"]
-            seen = {name: value for name, value in seen.items() if name in given}
-        assert seen == given
+            del variables["PATH"]
+            seen = {name: value for name, value in seen.items() if name in variables}
+        assert seen == variables
 
     async def test_working_directory_is_the_given_one(
         self, sandbox: Sandbox, tmp_path: Path

@@ -106,11 +106,11 @@ class FakeOpenAiServer:
         kind: type[ChatBody] | type[ResponsesBody],
     ) -> web.StreamResponse:
         try:
-            asked = msgspec.json.decode(exchange.body, type=kind)
+            parsed = msgspec.json.decode(exchange.body, type=kind)
         except msgspec.DecodeError as error:
             body = msgspec.json.encode({"error": {"message": str(error), "type": "invalid"}})
             return _json(body, 400)
-        reply = self._queue.pop(0) if self._queue else self._ruled(*asked.last())
+        reply = self._queue.pop(0) if self._queue else self._ruled(*parsed.last())
         if reply.gate:
             await self._gates[reply.gate].wait()
         if reply.first_byte:
@@ -118,14 +118,14 @@ class FakeOpenAiServer:
         fault, number = reply.fault, len(self.requests)
         if fault and fault.kind == "status":
             return _error_response(fault)
-        if not asked.stream:
-            return _json(asked.response(reply, number))
-        if isinstance(asked, ChatBody):
-            return await _stream(request, reply, asked.frames(reply, number))
+        if not parsed.stream:
+            return _json(parsed.response(reply, number))
+        if isinstance(parsed, ChatBody):
+            return await _stream(request, reply, parsed.frames(reply, number))
         if fault and fault.kind == "error_event":
             failed = failure_frame(fault.named or "server_error", fault.body or "Mock fault")
             return await _stream(request, Reply(), [failed], end=b"")
-        return await _stream(request, reply, asked.frames(reply, number), end=b"")
+        return await _stream(request, reply, parsed.frames(reply, number), end=b"")
 
     def _ruled(self, text: str, step: int) -> Reply:
         for rule in self.script.rules:

@@ -32,9 +32,9 @@ def routes(context: WebContext) -> list[Route]:
     async def answer(request: web.Request) -> web.Response:
         body = await read_json(request, Answer)
         words = body.body.strip() or text("accepted")
-        given = board_routes.CommentBody(body=words, author=AUTHOR)
+        comment = board_routes.CommentBody(body=words, author=AUTHOR)
         service = board_service(context.profile(request))
-        await board_routes.answer(service, board_request(request, given))
+        await board_routes.answer(service, board_request(request, comment))
         return json_response({})
 
     async def send_back(request: web.Request) -> web.Response:

@@ -56,8 +56,8 @@ class Total(Struct, kw_only=True):
 def routes(context: WebContext) -> list[Route]:
     async def page(request: web.Request) -> web.StreamResponse:
         app = context.profile(request).app
-        given = request.query.get("days", "")
-        days = int(given) if given in map(str, PERIODS) else DAYS
+        days_text = request.query.get("days", "")
+        days = int(days_text) if days_text in map(str, PERIODS) else DAYS
         today = app.clock.now().date()
         first = today - timedelta(days=days - 1)
         rows = await app.store.archive_for(OWNER).usage_by_day(first, MAX_ROWS)

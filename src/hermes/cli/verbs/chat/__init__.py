@@ -89,22 +89,22 @@ def _supports_tui(context: CliContext) -> bool:
 
 def _prompt(args: Namespace, context: CliContext) -> str | None:
     """The prompt to answer once; None for an interactive chat."""
-    given: str | None = args.oneshot if args.oneshot is not None else args.query
-    piped = _read_stdin(context, waited_for=given is None)
+    argument: str | None = args.oneshot if args.oneshot is not None else args.query
+    piped = _read_stdin(context, waited_for=argument is None)
     once = args.json or args.quiet or args.usage_file
-    if given is None and not piped and not args.image:
+    if argument is None and not piped and not args.image:
         if context.stdin.isatty() and not once:
             return None
         raise UsageError("No prompt given.", hint=_EXAMPLE)
-    prompt = "\n\n".join(part for part in (decode_argument(given or ""), piped) if part.strip())
+    prompt = "\n\n".join(part for part in (decode_argument(argument or ""), piped) if part.strip())
     if not prompt and not args.image:
         raise UsageError("The prompt is empty.", hint=_EXAMPLE)
     return prompt
 
 
-def decode_argument(given: str) -> str:
+def decode_argument(text: str) -> str:
     """Replace bytes that are not UTF-8 in an argument or a typed line."""
-    return given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _read_stdin(context: CliContext, *, waited_for: bool) -> str:

@@ -23,7 +23,7 @@ class KeptOutput:
     def output(self, number: int) -> str:
         """Return the output numbered from the newest, which is 1. Raises `UsageError`."""
         if not self._outputs:
-            raise UsageError("No long output was folded in this chat so far.")
+            raise UsageError("No long output has been shortened in this chat yet.")
         if number > len(self._outputs):
             raise UsageError("There are not that many long outputs.")
         return self._outputs[-number]

@@ -92,13 +92,13 @@ def _found(result: tuple[bool, object], key: str) -> object:
     raise HermesError(f"Unknown setting: {key}.", hint=hint)
 
 
-def _set(context: CliContext, key: str, given: str | None, force: bool) -> int:
+def _set(context: CliContext, key: str, text: str | None, force: bool) -> int:
     from hermes.config.editor import set_setting, set_variable
     from hermes.config.values import format_path
     from hermes.config.variables import is_variable
 
     home = context.home()
-    value = given if given is not None else _read_value(context, key)
+    value = text if text is not None else _read_value(context, key)
     if is_variable(key):
         set_variable(home, key, value)
         _print_lint(context, (key,))

@@ -46,7 +46,10 @@ def run(args: Namespace, context: CliContext) -> int:
     if args.fix:
         chosen = (True, *(finding.id for finding in findings))
         if args.fix not in chosen:
-            raise UsageError("This problem no longer exists.", hint="hermes doctor --json")
+            raise UsageError(
+                "This problem no longer exists.",
+                hint="List the problems and their ids: hermes doctor --json",
+            )
         findings = [
             _apply_fix(finding) if args.fix in {True, finding.id} else finding
             for finding in findings

@@ -144,8 +144,8 @@ def _server_finding(
     context: CheckContext, name: str, servers: Mapping[str, McpServer]
 ) -> Finding | None:
     try:
-        given = ServerContext(context.env, context.home.path, str(Path.cwd()), reserved_toolsets())
-        endpoint = server_config(name, servers[name], given, servers).endpoint
+        checks = ServerContext(context.env, context.home.path, str(Path.cwd()), reserved_toolsets())
+        endpoint = server_config(name, servers[name], checks, servers).endpoint
     except ConfigError as error:
         return Finding.from_error("mcp", error)
     if not isinstance(endpoint, StdioEndpoint):

@@ -140,7 +140,7 @@ def _checked_answers(
             questions = _questions(manifest, steps)
             known = _asked(dialog, questions, known, stored, chosen=bool(args.platform))
         else:
-            known = _given(args, dialog, manifest, steps, known)
+            known = _unattended_answers(args, dialog, manifest, steps, known)
         try:
             return known, _check(known, context, manifest, steps)
         except HermesError as error:
@@ -216,8 +216,8 @@ def _ask(
 
 def _problem(question: SetupQuestion, answer: str) -> str:
     """Why the answer cannot be used; it is not repeated, because it may contain a key."""
-    given = answer != BACK and not (question.optional and answer in {"", NONE})
-    if given and question.pattern and not re.fullmatch(question.pattern, answer):
+    is_value = answer != BACK and not (question.optional and answer in {"", NONE})
+    if is_value and question.pattern and not re.fullmatch(question.pattern, answer):
         return f"Expected {question.expected}."
     return ""
 
@@ -233,7 +233,7 @@ def domain_of(name: str) -> str:
     return user.partition(":")[2] or user
 
 
-def _given(
+def _unattended_answers(
     args: Namespace,
     dialog: TerminalDialog,
     manifest: ChannelManifest,
@@ -278,11 +278,11 @@ def _save_users(
         return
     variable = platform_variable(manifest.name, ALLOWED_USERS)
     extra = ChatSettings(context.load_config().config).platform(manifest.name).extra
-    given = args.allow or ""
+    user_ids = args.allow or ""
     known = parse_list(context.profile_env().get(variable) or extra.get("allow_from") or "")
-    if not given and not known and dialog.interactive:
-        given = _asked_users(context, dialog, steps, pairing=facts.pairing)
-    if ids := [one for one in parse_list(given) if one != NONE]:
+    if not user_ids and not known and dialog.interactive:
+        user_ids = _ask_users(context, dialog, steps, pairing=facts.pairing)
+    if ids := [one for one in parse_list(user_ids) if one != NONE]:
         set_variable(context.home(), variable, ",".join(ids))
         context.print(f"Allowed: {', '.join(map(single_line, ids))} ({variable}).")
     elif known:
@@ -296,24 +296,24 @@ def _save_users(
         _print(context, f"The agent answers no one until {variable} is set.")
 
 
-def _asked_users(
+def _ask_users(
     context: CliContext, dialog: TerminalDialog, steps: ChannelSetup, *, pairing: bool
 ) -> str:
     _print(context, f"Who may talk to the agent? A user id is {steps.user_id}.")
     instead = "- to approve people with a pairing code" if pairing else "- to set them later"
     while True:
-        given = dialog.ask_line(f"User ids, or {instead}", NONE)
+        user_ids = dialog.ask_line(f"User ids, or {instead}", NONE)
         try:
-            _check_users(given, steps)
+            _check_users(user_ids, steps)
         except UsageError as error:
             dialog.print(error.sentence)
             continue
-        return given
+        return user_ids
 
 
-def _check_users(given: str, steps: ChannelSetup) -> None:
+def _check_users(user_ids: str, steps: ChannelSetup) -> None:
     """Raises `UsageError` for what is no user id: it would have no effect."""
-    for one in parse_list(given):
+    for one in parse_list(user_ids):
         valid = one in {NONE, WILDCARD} or re.fullmatch(steps.user_pattern, one, re.IGNORECASE)
         if not valid:
             raise UsageError(

@@ -262,11 +262,11 @@ def _matching_providers(rows: Sequence[tuple[str, str]], typed: str) -> Sequence
 def _ask_url(dialog: TerminalDialog, default: str) -> str:
     """Ask for a server's address; empty to go back to the providers."""
     while True:
-        given = dialog.ask_line(f"Server address ({BACK} goes back)", default)
-        if given == BACK:
+        address = dialog.ask_line(f"Server address ({BACK} goes back)", default)
+        if address == BACK:
             return ""
         try:
-            return _check_url(given)
+            return _check_url(address)
         except UsageError as error:
             dialog.print(f"{error} For example: {_EXAMPLE_URL}")
 
@@ -294,16 +294,16 @@ def _find_provider(setup: _SetupContext, name: str) -> Provider:
     raise UsageError(f"Unknown provider: {name!r}.", hint=hint)
 
 
-def _check_url(given: str | None) -> str:
-    if not given:
+def _check_url(address: str | None) -> str:
+    if not address:
         return ""
-    scheme, named, _ = given.partition("://")
-    is_url = scheme in {"http", "https"} if named else bool({".", ":"} & {*given})
-    if not is_url or parse_host(host_of(normalize_url(given))) is None:
+    scheme, named, _ = address.partition("://")
+    is_url = scheme in {"http", "https"} if named else bool({".", ":"} & {*address})
+    if not is_url or parse_host(host_of(normalize_url(address))) is None:
         raise UsageError(
-            f"{given!r} is not a valid address.", hint=f"For example: --base-url {_EXAMPLE_URL}"
+            f"{address!r} is not a valid address.", hint=f"For example: --base-url {_EXAMPLE_URL}"
         )
-    return normalize_url(given)
+    return normalize_url(address)
 
 
 def _has_key(setup: _SetupContext, choice: ModelChoice) -> bool:
@@ -359,7 +359,8 @@ def _new_key(setup: _SetupContext, choice: ModelChoice) -> str:
         key = setup.env.get(args.key_env, "").strip()
         if not key:
             raise UsageError(
-                f"The variable {args.key_env} is not set.", hint=f"export {args.key_env}=YOUR_KEY"
+                f"The variable {args.key_env} is not set.",
+                hint=f"Set it: export {args.key_env}=YOUR_KEY",
             )
         return check_key(key)
     no_key_needed = provider.local or provider.name == CUSTOM.name or not provider.key_env

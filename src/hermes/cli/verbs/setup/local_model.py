@@ -102,7 +102,9 @@ def offer_local_model(
         context.note(style.wrap_text(line, " " * _INDENT))
     check_install_space(weights, folder)
     if dialog.interactive and not dialog.confirm("Download it now?", default=True):
-        raise DownloadDeclined("Nothing was downloaded or changed.", hint="hermes setup")
+        raise DownloadDeclined(
+            "Nothing was downloaded or changed.", hint="Choose another model: hermes setup"
+        )
     try:
         with Spawner() as spawner:
             launch, report = program_launcher(spawner), ProgressBar(context.stderr, style)
