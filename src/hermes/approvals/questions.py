@@ -92,7 +92,7 @@ def split_answer(words: str) -> tuple[str, str]:
 
 
 def parse_choice(question: Question, words: str) -> ApprovalChoice | None:
-    """Parse a single word, optionally followed by the id; anything else is no answer."""
+    """Parse a single word, optionally followed by the id; anything else is not an answer."""
     first, name = split_answer(words)
     return messages.choice_of_word(first if name and matches_id(question, name) else words)
 

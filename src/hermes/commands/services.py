@@ -342,7 +342,7 @@ class WorkspaceChanges(Protocol):
     """What changed in a session's working directory since the last commit."""
 
     async def diff(self, session: Session, path: str) -> str:
-        """Raises `UsageError` if it is no repository; `path` limits it, empty means all."""
+        """Raises `UsageError` if it is not a repository; an empty `path` means all of it."""
         ...
 
 

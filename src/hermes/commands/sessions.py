@@ -257,7 +257,7 @@ async def _background(context: CommandContext, args: str) -> CommandReply:
     background = require_service(context.services.background, _NO_BACKGROUND)
     if not args:
         raise UsageError(
-            "/background needs a prompt.", hint="For example: /background read the new mails"
+            "/background needs a prompt.", hint="For example: /background read my new emails"
         )
     session, caller = context.conversation.session, context.caller
     program = context.services.program

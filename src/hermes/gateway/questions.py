@@ -131,7 +131,7 @@ class QuestionAnswers:
         return CLOSED if outcome is None else outcome.message
 
     async def _question(self, message: InboxMessage) -> str:
-        """Return the id of the question replied to, NOT_A_QUESTION, or "" if it is no reply."""
+        """Return the id of the question replied to, NOT_A_QUESTION, or "" if it is not a reply."""
         found = await self._posts.question_in(message.address, message.reply_to)
         return found or (NOT_A_QUESTION if message.reply_to else "")
 

@@ -66,7 +66,7 @@ class CreateArgs(_Args, frozen=True, kw_only=True):
     goal_mode: Annotated[
         bool, Meta(description="Work over several turns until a judge says that it is done")
     ] = False
-    goal_max_turns: Annotated[int | None, Meta(description="The limit of turns")] = None
+    goal_max_turns: Annotated[int | None, Meta(description="Maximum number of turns")] = None
     completion_contract: Annotated[
         str,
         Meta(

@@ -29,7 +29,7 @@ def reason_to_ignore(mail: EmailMessage, sender: str, own: str) -> str:
     reasons = (
         (sender == own or own in loops, "it is our own"),
         (submitted not in {"", "no"}, "it was sent automatically (Auto-Submitted)"),
-        (_first(mail, "Precedence") in _PRECEDENCES, "it is a bulk mail (Precedence)"),
+        (_first(mail, "Precedence") in _PRECEDENCES, "it is bulk mail (Precedence)"),
         (any(name in mail for name in _LIST_HEADERS), "it is from a mailing list"),
         (any(name in mail for name in _REPLY_HEADERS), "it is an automatic reply"),
         (is_bounce, "it is a bounce"),

@@ -156,7 +156,7 @@ class EmailChannel:
         if cursor is None:
             found = await imap.search(b"UNSEEN SINCE " + search_date((now - FIRST_DAYS).date()))
         else:
-            log.warning("%s: the server has renumbered the mails", self._name)
+            log.warning("%s: the server has renumbered the emails", self._name)
             since = max(cursor.at - FIRST_DAYS, now - RENUMBERED_DAYS)
             found = await imap.search(b"SINCE " + search_date(since.date()))
         waiting = [uid for uid in found if uid < folder.next_uid]
@@ -190,7 +190,7 @@ class EmailChannel:
             try:
                 await imap.mark_seen(taken)
             except ImapRefused as error:
-                log.warning("%s: mails cannot be marked as read: %s", self._name, error)
+                log.warning("%s: emails cannot be marked as read: %s", self._name, error)
 
     async def _summaries(self, imap: ImapConnection, uids: Sequence[int]) -> dict[int, MailSummary]:
         """Fetch summaries; if the server refuses, find out which mail is the reason."""
@@ -211,7 +211,7 @@ class EmailChannel:
         self._refusals[uid] += 1
         if self._refusals[uid] < MAX_REFUSALS:
             raise error
-        log.warning("%s: mail %d is left unread: %s", self._name, uid, error)
+        log.warning("%s: email %d is left unread: %s", self._name, uid, error)
 
     async def _take_one(
         self, imap: ImapConnection, uid: int, summary: MailSummary, deliver: HandleInbound
@@ -239,16 +239,16 @@ class EmailChannel:
         if header is None:
             return None
         if len(header) >= MAX_HEADER:
-            log.warning("%s: mail %d is ignored: its header is too large", self._name, uid)
+            log.warning("%s: email %d is ignored: its header is too large", self._name, uid)
             return None
         mail, reason = await run_sync(self._judge, header)
         if mail is None:
-            log.info("%s: mail %d has no single sender", self._name, uid)
+            log.info("%s: email %d has no single sender", self._name, uid)
             return None
         if not reason and self._builder.is_loop(mail, summary.arrived or self._clock.now()):
             reason = "too many emails from this thread or sender arrived within ten minutes"
         if reason:
-            log.warning("%s: a mail from %s is ignored: %s", self._name, mail.sender, reason)
+            log.warning("%s: an email from %s is ignored: %s", self._name, mail.sender, reason)
             return None
         return mail
 

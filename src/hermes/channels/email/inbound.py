@@ -15,8 +15,8 @@ from hermes.schema.scope import Address
 
 MAX_TEXT = 100_000
 MAX_QUOTE = 20_000
-CUT = "\n(The mail is longer; the rest was cut off.)"
-TOO_LARGE = "(The mail is too large to be read: only its header is shown. Say so.)"
+CUT = "\n(The email is longer; the rest was cut off.)"
+TOO_LARGE = "(The email is too large to be read: only its header is shown. Say so.)"
 
 
 class InboundRules(Struct, frozen=True, kw_only=True):
@@ -114,7 +114,7 @@ class InboundBuilder:
         # to it.
         is_repeated = known and mail.is_reply and not mail.text.follows
         quoted = "" if is_repeated else mail.text.quoted
-        others = [Text(quoted_text("an earlier mail", _cut(quoted, MAX_QUOTE)))] if quoted else []
+        others = [Text(quoted_text("an earlier email", _cut(quoted, MAX_QUOTE)))] if quoted else []
         text = _cut(mail.text.written, MAX_TEXT)
         needs_text = not files or others or _is_attachment(files[0])
         if not text and needs_text:

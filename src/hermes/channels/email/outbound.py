@@ -86,7 +86,7 @@ def _recipient(to: Address) -> str:
 
 def _subject(to: Address, post: Outbound, subject: str) -> str:
     if to.thread:
-        return f"Re: {subject}" if subject else "Re: your mail"
+        return f"Re: {subject}" if subject else "Re: your email"
     named = post.attachments[0].media.name if post.attachments else ""
     plain = _without_controls(post.plain)
     lines = [line.strip("#*_ ") for line in plain.splitlines()]

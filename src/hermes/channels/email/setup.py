@@ -17,17 +17,18 @@ from hermes.ports.channel import AccountCheck
 from hermes.ports.channel_options import read_options
 
 NO_RESULTS = (
-    "The newest mails have no Authentication-Results: the server does not verify senders, so no "
-    "mail is answered. EMAIL_TRUST_FROM_HEADER=true trusts the From header, which anyone can forge."
+    "The newest emails have no Authentication-Results: the server does not verify senders, so no "
+    "email is answered. With EMAIL_TRUST_FROM_HEADER=true the From header is trusted, which "
+    "anyone can forge."
 )
 TRUSTED = "The server calls itself {0}: EMAIL_AUTHSERV_ID={0} is stored, and no other is trusted."
 UNKNOWN = (
-    "The newest mails do not show the receiving server's name, without which no mail is answered. "
-    "Send a mail to the address and run setup again, or set EMAIL_AUTHSERV_ID."
+    "The newest emails do not show the receiving server's name, without which no email is "
+    "answered. Send an email to the address and run setup again, or set EMAIL_AUTHSERV_ID."
 )
 _NAME = re.compile(r"[\w.:/-]+")
 NEWEST = 10
-"""Number of mails that must agree on the server's name: a single one may be forged."""
+"""Number of emails that must agree on the server's name: a single one may be forged."""
 NO_IDLE = "The server does not announce new mail (IDLE); the mailbox is checked every {:g} seconds."
 
 
@@ -55,7 +56,7 @@ async def check_account(token: str, extra: FreeTable, env: Mapping[str, str]) ->
 
 
 async def _server_names(imap: ImapConnection) -> set[str]:
-    """Return the server names in the topmost results of the newest mails."""
+    """Return the server names in the topmost results of the newest emails."""
     names: set[str] = set()
     for uid in (await imap.search(b"ALL"))[-NEWEST:]:
         header = await imap.header(uid, MAX_HEADER)

@@ -261,7 +261,7 @@ def _delivery(call: HttpCall, proof: Proof | None) -> str:
 
 
 def _signed_key(route: Route, proof: Proof) -> str:
-    """Return a key of the signed content, so that a copy under another id is no new call.
+    """Return a key of the signed content, so that a copy with another id is recognized.
 
     Empty if the id can be trusted: it is signed, or the route allows repeats.
     Routes that share a secret share the key, or a call could be replayed at another route.

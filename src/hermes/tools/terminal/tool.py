@@ -78,11 +78,11 @@ class TerminalArgs(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: Annotated[int, Meta(ge=0, le=MAX_TIMEOUT, description="Seconds, default 180")] = 0
     workdir: Annotated[str, Meta(description="For this command only")] = ""
     background: bool = False
-    pty: Annotated[bool, Meta(description="Give it a terminal")] = False
-    notify_on_complete: Annotated[bool, Meta(description="In background: tell me the end")] = False
+    pty: Annotated[bool, Meta(description="Run it in a terminal")] = False
+    notify_on_complete: Annotated[bool, Meta(description="In background: notify when done")] = False
     watch_patterns: Annotated[
         tuple[Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN)], ...],
-        Meta(max_length=MAX_PATTERNS, description="Or tell me lines with these words"),
+        Meta(max_length=MAX_PATTERNS, description="Or notify of lines with these words"),
     ] = ()
     escalate: Annotated[
         Literal["", "network", "outside"], Meta(description="Leave the sandbox; needs a reason")

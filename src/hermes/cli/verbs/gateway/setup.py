@@ -312,7 +312,7 @@ def _ask_users(
 
 
 def _check_users(user_ids: str, steps: ChannelSetup) -> None:
-    """Raises `UsageError` for what is no user id: it would have no effect."""
+    """Raises `UsageError` for what is not a user id, because it would have no effect."""
     for one in parse_list(user_ids):
         valid = one in {NONE, WILDCARD} or re.fullmatch(steps.user_pattern, one, re.IGNORECASE)
         if not valid:
