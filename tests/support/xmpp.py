@@ -6,7 +6,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -26,10 +26,13 @@ from hermes.store.blobs import FileBlobs
 from support.channel_deps import Admits, admit_all, new_deps
 from support.debian import PATH
 from support.mail import make_certificate
+from support.ports import unused_port
 
 PASSWORD = "of-the-account"
 ROOMS = "rooms.localhost"
 TIMEOUT = 20.0
+MAX_TRIES = 5
+IN_USE = "Failed to open server port"
 PROSODY = """
 pidfile = "{base}/pid"
 data_path = "{base}/data"
@@ -80,35 +83,46 @@ def run_prosody() -> Generator[Prosody]:
     with tempfile.TemporaryDirectory(prefix="prosody-") as folder:
         base = Path(folder)
         make_certificate(base)
-        with socket.socket() as one, socket.socket() as two:
-            for each in (one, two):
-                each.bind(("127.0.0.1", 0))
-            port, http_port = one.getsockname()[1], two.getsockname()[1]
-        config = base / "prosody.cfg.lua"
-        config.write_text(PROSODY.format(base=base, port=port, http_port=http_port, rooms=ROOMS))
-        program = shutil.which("prosody", path=PATH) or "prosody"
-        with (base / "out").open("wb") as out:
-            process = subprocess.Popen(
-                [program, "--config", str(config), "-F"], stdout=out, stderr=out, cwd=base
-            )
-        with process:
-            try:
-                _wait_for(port, process, base)
-                yield Prosody(port, base)
-            finally:
-                process.terminate()
+        # A port that was free may be taken before prosody listens.
+        for _ in range(MAX_TRIES):
+            ports = (unused_port(), unused_port())
+            with _running(base, *ports) as process:
+                if _listens(process, base, ports):
+                    yield Prosody(ports[0], base)
+                    return
+        raise AssertionError(f"prosody does not start: {(base / 'out').read_text()[-800:]}")
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], base: Path) -> None:
-    end = time.monotonic() + TIMEOUT
-    while time.monotonic() < end and process.poll() is None:
+@contextmanager
+def _running(base: Path, port: int, http_port: int) -> Generator[subprocess.Popen[bytes]]:
+    (base / "log").write_text("")
+    config = base / "prosody.cfg.lua"
+    config.write_text(PROSODY.format(base=base, port=port, http_port=http_port, rooms=ROOMS))
+    program = shutil.which("prosody", path=PATH) or "prosody"
+    with (base / "out").open("wb") as out:
+        process = subprocess.Popen(
+            [program, "--config", str(config), "-F"], stdout=out, stderr=out, cwd=base
+        )
+    with process:
         try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
+            yield process
+        finally:
+            process.terminate()
+
+
+def _listens(process: subprocess.Popen[bytes], base: Path, ports: Sequence[int]) -> bool:
+    """Wait until all ports accept connections; False if one of them was taken."""
+    end = time.monotonic() + TIMEOUT
+    left = list(ports)
+    while left and time.monotonic() < end and process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", left[0]), 1).close()
+            left.pop(0)
         except OSError:
             time.sleep(0.05)
-        else:
-            return
-    raise AssertionError(f"prosody does not start: {(base / 'out').read_text()[-800:]}")
+        if IN_USE in (base / "log").read_text():
+            return False
+    return not left
 
 
 class Person:

@@ -12,6 +12,7 @@ from hermes.approvals.questions import QuestionForwarder
 from hermes.approvals.service import ApprovalService, QuestionTimeouts
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
+from hermes.config.platforms import PLATFORMS
 from hermes.config.schema import Config
 from hermes.config.sections import Seconds
 from hermes.config.sections.messaging import Platform, channel_settings
@@ -29,7 +30,12 @@ log = logging.getLogger(__name__)
 MAX_OPINION_TOKENS = 16
 """The opinion is one word."""
 _OPTION = "approval_timeout_seconds"
-_TIMEOUTS = {"matrix": "MATRIX_APPROVAL_TIMEOUT_SECONDS"}
+_TIMEOUTS = {
+    facts.platform: f"{facts.prefix}_{suffix}"
+    for facts in PLATFORMS
+    for suffix, *_ in facts.variables
+    if suffix == _OPTION.upper()
+}
 """The variables of the option, by platform."""
 _TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 
