@@ -60,7 +60,7 @@ class Proxy:
             return answer
         fault = self._fault(request)
         if fault is CallFault.THROTTLED:
-            limited = {"errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": 200}
+            limited = {"errcode": "M_LIMIT_EXCEEDED", "error": "slow", "retry_after_ms": 50}
             return web.json_response(limited, status=429)
         if fault is CallFault.DROPPED:
             return cut(request)
