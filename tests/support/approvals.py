@@ -4,8 +4,8 @@ import anyio
 from msgspec import Raw, structs
 
 from hermes.approvals.policy import ApprovalRules
-from hermes.approvals.questions import QuestionForwarder
-from hermes.approvals.service import Answerer, ApprovalService, QuestionTimeouts
+from hermes.approvals.questions import QuestionForwarder, QuestionTimeouts
+from hermes.approvals.service import Answerer, ApprovalService
 from hermes.approvals.smart_review import AskModel
 from hermes.ports.approvals import ApprovalRequest, Decision, Isolation
 from hermes.ports.store import QueueItem

@@ -8,8 +8,8 @@ from msgspec import Struct, structs
 
 from hermes.app.models import ModelSelector, auxiliary_flags
 from hermes.approvals.policy import ApprovalMode, ApprovalRules
-from hermes.approvals.questions import QuestionForwarder
-from hermes.approvals.service import ApprovalService, QuestionTimeouts
+from hermes.approvals.questions import QuestionForwarder, QuestionTimeouts
+from hermes.approvals.service import ApprovalService
 from hermes.config.env import Env
 from hermes.config.home import Home, user_home
 from hermes.config.platforms import PLATFORMS

@@ -1,7 +1,7 @@
 """Match answers to questions, and wait for them."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -27,12 +27,26 @@ from hermes.schema.errors import StoreError
 from hermes.schema.questions import ApprovalChoice, Question, QuestionKind
 from hermes.schema.scope import OWNER, Address, Role, Scope
 
+NO_LIMIT = 30 * 24 * 3600.0
+"""Seconds that mean "no time limit"; the wait ends with the turn."""
 POLL_INTERVAL = 2.0
 """Seconds between checks of the stored question: another process may have taken the answer."""
 MAX_PER_RUN = 1
 MAX_PER_PERSON = 3
 """How many requests may wait for the owner; further ones are rejected until one is answered."""
 log = logging.getLogger(__name__)
+
+
+class QuestionTimeouts(Struct, frozen=True, kw_only=True):
+    """Seconds that a person has to answer; `terminal` is for the owner at a terminal or page.
+
+    `channels` has the seconds for approvals in the chats of some channels.
+    """
+
+    approval: float = 60.0
+    clarify: float = 3600.0
+    terminal: float = NO_LIMIT
+    channels: Mapping[str, float] = {}
 
 
 class Answerer(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ A question is stored before it is shown. Its answer reaches the waiting turn, ev
 restart, and counts once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cached_property
 
@@ -30,6 +30,7 @@ from hermes.approvals.questions import (
     Answerer,
     ForwardedQuestions,
     QuestionForwarder,
+    QuestionTimeouts,
     QuestionWaiter,
     answerable_without_id,
     chosen_answer,
@@ -63,21 +64,6 @@ from hermes.schema.questions import (
     QuestionKind,
 )
 from hermes.schema.scope import OWNER, Address, Role, Scope
-
-NO_LIMIT = 30 * 24 * 3600.0
-"""Seconds that mean "no time limit"; the wait ends with the turn."""
-
-
-class QuestionTimeouts(Struct, frozen=True, kw_only=True):
-    """Seconds that a person has to answer; `terminal` is for the owner at a terminal or page.
-
-    `channels` has the seconds for approvals in the chats of some channels.
-    """
-
-    approval: float = 60.0
-    clarify: float = 3600.0
-    terminal: float = NO_LIMIT
-    channels: Mapping[str, float] = {}
 
 
 class AnswerResult(Struct, frozen=True):

@@ -7,8 +7,8 @@ import pytest
 from msgspec import structs
 
 from hermes.approvals.policy import ApprovalMode
-from hermes.approvals.questions import POLL_INTERVAL
-from hermes.approvals.service import Answerer, QuestionTimeouts
+from hermes.approvals.questions import POLL_INTERVAL, QuestionTimeouts
+from hermes.approvals.service import Answerer
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.errors import NotFound
 from hermes.schema.events import Event, Notice, QuestionAnswered

@@ -5,8 +5,8 @@ import pytest
 from msgspec import structs
 
 from hermes.approvals.messages import RUN_WAITS_ALREADY, TOO_MANY_WAITING, short_id
-from hermes.approvals.questions import MAX_PER_PERSON
-from hermes.approvals.service import Answerer, ApprovalService, QuestionTimeouts
+from hermes.approvals.questions import MAX_PER_PERSON, QuestionTimeouts
+from hermes.approvals.service import Answerer, ApprovalService
 from hermes.approvals.smart_review import AskModel
 from hermes.ports.approvals import ApprovalRequest, Isolation
 from hermes.schema.questions import ApprovalChoice
