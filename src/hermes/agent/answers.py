@@ -1,7 +1,7 @@
 """Read one model answer: its kind, its calls, and whether it claims changes that did not happen."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum, auto
 
 import msgspec
@@ -70,15 +70,16 @@ def no_answer(model: Model) -> ModelError:
     return ModelError(f"{model.name} ended its stream without an answer.", hint="Try again.")
 
 
-def partial_answer(model: Model, deltas: Sequence[ModelDelta]) -> Assistant | None:
+def add_shown(texts: list[str], delta: ModelDelta) -> None:
+    """Add what a delta shows of the answer; nothing is left of one that begins again."""
+    if isinstance(delta, TextDelta):
+        texts.append(delta.text)
+    elif isinstance(delta, StreamReset):
+        texts.clear()
+
+
+def partial_answer(model: Model, text: str) -> Assistant | None:
     """Return the text that may already have been shown, as a cancelled answer."""
-    texts: list[str] = []
-    for delta in deltas:
-        if isinstance(delta, TextDelta):
-            texts.append(delta.text)
-        elif isinstance(delta, StreamReset):
-            texts.clear()
-    text = "".join(texts)
     if not text.strip():
         return None
     parts = (Text(text),)

@@ -18,6 +18,7 @@ from hermes.agent.answers import (
     NOTHING_CHANGED,
     AnswerKind,
     TurnEffects,
+    add_shown,
     claims_change,
     classify_answer,
     no_answer,
@@ -39,7 +40,7 @@ from hermes.agent.provenance import UntrustedContent
 from hermes.agent.tool_calls import FinishedCall, ToolCallRunner, failed_result
 from hermes.kit.tasks import cancelled_from_outside
 from hermes.ports.approvals import TurnSuspended
-from hermes.ports.model import UNCONSTRAINED, ModelDelta, ModelRequest
+from hermes.ports.model import UNCONSTRAINED, ModelRequest
 from hermes.ports.runtime import RuntimeEvent, RuntimeRequest, TurnEnd
 from hermes.ports.turn import Emit
 from hermes.schema.errors import ContextTooLong, HermesError, ModelError, PolicyRefused, UsageError
@@ -271,19 +272,19 @@ class _Turn(_BaseTurn[Plan]):
                 await self._compact(tokens)
             request, model = self._request(specs), self._plan.model
             answer: Assistant | None = None
-            shown: list[ModelDelta] = []
+            shown: list[str] = []
             try:
                 async with model.stream(request) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, Assistant):
                             answer = chunk
                             break
-                        shown.append(chunk)
+                        add_shown(shown, chunk)
                         await self._emit(chunk)
                 if answer is None:
                     raise no_answer(model)  # noqa: TRY301 - what was shown is stored
             except BaseException as error:
-                await self._keep_partial(answer or partial_answer(model, shown))
+                await self._keep_partial(answer or partial_answer(model, "".join(shown)))
                 is_too_long = isinstance(error, ContextTooLong)
                 self._too_long += is_too_long
                 may_retry = is_too_long and self._too_long <= MAX_TOO_LONG

@@ -298,7 +298,12 @@ class Delivery:
             return
         pending.reply = structs.replace(reply, known=item.attempts + 1, free=reply.free + 1)
         await self._retry_until_stored(self._amendment(item, pending.reply), *records)
-        await self._wait_for_rate_limit(pending.to)
+        try:
+            await self._wait_for_rate_limit(pending.to)
+        except Offline:
+            # `_not_sent` counts this attempt.
+            pending.reply = reply
+            raise
         items = await self._store.queues.claim(self._queue, item.topic, self._holder, None)
         if not items or items[0].key != item.key:
             raise LeaseLost(f"Another process delivers {item.key}.")

@@ -207,7 +207,7 @@ class People:
             if found.checked_by != account:
                 raise UsageError(
                     "Check first whose code this is.",
-                    hint="Send /link and the code without yes. If that account is yours, confirm.",
+                    hint="Send /link and the code without yes.",
                 )
             theirs = LinkedAccount(
                 account=found.account, proof="code", chat=found.chat, ids=found.ids

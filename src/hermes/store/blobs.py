@@ -1,8 +1,10 @@
 """Store bytes by content address, as files in one folder."""
 
 import hashlib
+import logging
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
 
@@ -12,6 +14,8 @@ from msgspec import Struct
 from hermes.kit.files import write_atomic
 from hermes.schema.errors import NotFound, StoreCorrupt, StoreError
 from hermes.schema.messages import Media
+
+log = logging.getLogger(__name__)
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
@@ -32,10 +36,7 @@ class FileBlobs(Struct, frozen=True):
         digest = hashlib.sha256(data).hexdigest()
         path = self._path(digest)
         try:
-            if _is_complete(path, len(data)):
-                # The oldest files are deleted first.
-                os.utime(path)
-            else:
+            if not _is_renewed(path, len(data)):
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 write_atomic(path, data, mode=0o600)
         except OSError as error:
@@ -70,23 +71,30 @@ def forget_files(folder: Path, before: float, max_bytes: int) -> int:
     """Delete the oldest files of before that time until the rest fits; return how many."""
     found: list[tuple[float, int, Path]] = []
     for path in folder.rglob("*"):
-        try:
+        with suppress(OSError):
             status = path.lstat()
-        except FileNotFoundError:
-            continue
-        if S_ISREG(status.st_mode):
-            found.append((status.st_mtime, status.st_size, path))
+            if S_ISREG(status.st_mode):
+                found.append((status.st_mtime, status.st_size, path))
     excess, deleted = sum(size for _, size, _ in found) - max_bytes, 0
     for stored_at, size, path in sorted(found):
         if excess <= 0 or stored_at >= before:
             break
-        path.unlink(missing_ok=True)
-        excess, deleted = excess - size, deleted + 1
+        try:
+            # It may have been received again since it was listed.
+            if path.lstat().st_mtime == stored_at:
+                path.unlink()
+                excess, deleted = excess - size, deleted + 1
+        except OSError as error:
+            log.warning("the old file %s cannot be deleted: %s", path, error)
     return deleted
 
 
-def _is_complete(path: Path, size: int) -> bool:
+def _is_renewed(path: Path, size: int) -> bool:
+    """If the file is complete, make it the newest, because the oldest ones are deleted first."""
     try:
-        return path.stat().st_size == size
+        if path.stat().st_size != size:
+            return False
+        os.utime(path)
     except FileNotFoundError:
         return False
+    return True

@@ -24,6 +24,11 @@ DELETE = {"command": "rm -rf build", "escalate": "outside", "reason": "to rebuil
 SCRIPT = Script(
     rules=[
         Rule("delete", [Reply("", [Call("terminal", DELETE)]), Reply("Done.")]),
+        Rule("remove", [
+            Reply("", [Call("terminal", DELETE)]),
+            Reply("", [Call("clarify", {"question": "Really not?", "choices": ["no", "yes"]})]),
+            Reply("Done."),
+        ]),
         Rule("colour", [
             Reply("", [Call("clarify", {"question": "Which?", "choices": ["red", "blue"]})]),
             Reply("Done."),
@@ -63,13 +68,30 @@ class Person:
         return [event for event in self.events if isinstance(event, QuestionAsked)]
 
     @property
+    def results(self) -> list[Result]:
+        added = [event.message for event in self.events if isinstance(event, MessageAdded)]
+        return [message for message in added if isinstance(message, Result)]
+
+    @property
     def result(self) -> Result:
-        (found,) = [
-            one.message
-            for one in self.events
-            if isinstance(one, MessageAdded) and isinstance(one.message, Result)
-        ]
+        (found,) = self.results
         return found
+
+
+class QuickPerson(Person):
+    """Answers the first question twice, and the next one after the reply to the second answer."""
+
+    def __call__(self, event: Event) -> None:
+        if not self.questions:
+            super().__call__(event)
+            return
+        self.events.append(event)
+        if isinstance(event, Notice | QuestionAsked) and self.notices and len(self.questions) > 1:
+            self._client.answer(self.questions[1].question.id, "yes")
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Notice)]
 
 
 def run_turn(client: AgentClient, text: str, *words: str) -> Person:
@@ -93,10 +115,10 @@ def test_approval_once_and_for_the_session(open_client: OpenTestClient, tmp_path
 
 def test_second_answer_after_a_denial_is_ignored(open_client: OpenTestClient) -> None:
     with open_client(person=True) as client:
-        person = run_turn(client, "delete", "deny", "once")
-        assert "denied" in text_of(person.result)
-        notices = [event.text for event in person.events if isinstance(event, Notice)]
-        assert any("Already answered" in text for text in notices)
+        person = QuickPerson(client, "deny", "once")
+        assert client.submit(UserInput((Text("remove"),)), person) is Outcome.DONE
+        assert "denied" in text_of(person.results[0])
+        assert any("Already answered" in text for text in person.notices)
 
 
 def test_clarification_is_answered(open_client: OpenTestClient) -> None:

@@ -175,7 +175,7 @@ class MatrixChannel:
 
     async def _offer(self, room: str, event: str, post: Outbound) -> None:
         """React to our own post with what people can choose from."""
-        self._choices.remember(event, post)
+        self._choices.remember(room, event, post)
         for one in offered_choices(post):
             key = transaction(f"{post.key}:{one.sign}" if post.key else "")
             content = reaction_content(event, one.sign)

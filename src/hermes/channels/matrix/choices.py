@@ -7,7 +7,7 @@ from html import escape
 import msgspec
 from msgspec import Struct, field
 
-from hermes.channels.matrix.objects import Event
+from hermes.channels.matrix.objects import Event, Relation
 from hermes.kit.json_errors import JSON_ERRORS
 from hermes.kit.lru_map import LruMap
 from hermes.ports.channel import Choices, Outbound
@@ -46,27 +46,28 @@ class ChoicePosts:
     def __init__(self, *, for_requester: bool) -> None:
         """With `for_requester`, approvals are only for the person whose request they are about."""
         self._for_requester = for_requester
-        self._offers: LruMap[str, _Offer] = LruMap(MAX_REMEMBERED)
+        self._offers: LruMap[tuple[str, str], _Offer] = LruMap(MAX_REMEMBERED)
 
-    def remember(self, event: str, post: Outbound) -> None:
-        self._remember(event, _Offer(choices=offered_choices(post), requester=_requester(post)))
+    def remember(self, room: str, event: str, post: Outbound) -> None:
+        offer = _Offer(choices=offered_choices(post), requester=_requester(post))
+        self._remember(room, event, offer)
 
-    def remember_event(self, own: Event) -> None:
+    def remember_event(self, room: str, own: Event) -> None:
         """Read the choices of a message that an earlier process sent."""
         try:
-            self._remember(own.event_id, own.read(_Offer))
+            self._remember(room, own.event_id, own.read(_Offer))
         except JSON_ERRORS:
             return
 
-    def _remember(self, event: str, offer: _Offer) -> None:
+    def _remember(self, room: str, event: str, offer: _Offer) -> None:
         if offer.choices:
-            self._offers.put(event, offer)
+            self._offers.put((room, event), offer)
 
-    def value(self, event: str, sign: str, sender: str) -> str:
+    def value(self, room: str, reaction: Relation, sender: str) -> str:
         """Return the value of the choice that a reaction stands for; empty if it is none."""
-        offer = self._offers.get(event) or _Offer()
+        offer = self._offers.get((room, reaction.event_id)) or _Offer()
         # Clients differ in whether they ask for the colored form of a character.
-        bare = sign.replace(_EMOJI_STYLE, "")
+        bare = reaction.key.replace(_EMOJI_STYLE, "")
         chosen = [one for one in offer.choices if one.sign.replace(_EMOJI_STYLE, "") == bare]
         if not chosen:
             return ""

@@ -79,9 +79,10 @@ class InboundBuilder:
         self._options = options
         self._commands = commands
         self._ignored = [re.compile(pattern) for pattern in options.ignore_user_patterns]
-        self._written: LruMap[str, Address] = LruMap(MAX_REMEMBERED)
+        # By room and event: an event may relate to one of another room.
+        self._written: LruMap[tuple[str, str], Address] = LruMap(MAX_REMEMBERED)
         """Addresses of recent messages: edits, reactions and deletions do not contain them."""
-        self._reactions: LruMap[str, tuple[str, str]] = LruMap(MAX_REMEMBERED)
+        self._reactions: LruMap[tuple[str, str], tuple[str, str]] = LruMap(MAX_REMEMBERED)
         """Message and emoji of recent reactions: a removal only names the reaction."""
 
     async def build(self, room: str, event: Event, *, encrypted: bool) -> Inbound | None:
@@ -127,7 +128,7 @@ class InboundBuilder:
         if content.msgtype == "m.notice" and not self._options.process_notices:
             return None
         address = self._address(origin, event, content)
-        self._written.put(event.event_id, address)
+        self._written.put((origin.room, event.event_id), address)
         return await self._inbound(origin, event, content, address, NewMessage(), event.event_id)
 
     async def _inbound(
@@ -166,9 +167,9 @@ class InboundBuilder:
         relation = event.read(Related).relates_to
         if relation is None or not relation.key or not relation.event_id:
             return None
-        self._reactions.put(event.event_id, (relation.event_id, relation.key))
+        self._reactions.put((origin.room, event.event_id), (relation.event_id, relation.key))
         address = await self._address_of(origin, relation.event_id)
-        value = self._choices.value(relation.event_id, relation.key, event.sender)
+        value = self._choices.value(origin.room, relation, event.sender)
         update = PressedButton(value) if value else ChangedReaction(relation.key)
         return self._change(origin, event, address, relation.event_id, update)
 
@@ -176,12 +177,12 @@ class InboundBuilder:
         target = event.redacts or event.read(Redaction).redacts
         if not isinstance(target, str) or not target:
             return None
-        if (reaction := self._reactions.get(target)) is not None:
+        if (reaction := self._reactions.get((origin.room, target))) is not None:
             message, emoji = reaction
-            address = self._written.get(message) or Address(self._name, origin.room)
+            address = self._written.get((origin.room, message)) or Address(self._name, origin.room)
             update = ChangedReaction(emoji, removed=True)
             return self._change(origin, event, address, message, update)
-        address = self._written.get(target) or Address(self._name, origin.room)
+        address = self._written.get((origin.room, target)) or Address(self._name, origin.room)
         return self._change(origin, event, address, target, DeletedMessage())
 
     def _change(
@@ -247,20 +248,22 @@ class InboundBuilder:
 
     async def _address_of(self, origin: Origin, message: str) -> Address:
         """Return the address of an earlier message."""
-        if (known := self._written.get(message)) is not None:
+        if (known := self._written.get((origin.room, message))) is not None:
             return known
         address = Address(self._name, origin.room)
         found = await self._find(origin.room, message)
-        if found is not None and found.sender != self._user and found.kind in _WRITTEN:
+        if found is None:
+            return address
+        if found.sender != self._user and found.kind in _WRITTEN:
             address = self._address(origin, found, found.read(MessageContent))
-        elif found is not None:
+        else:
             if found.sender == self._user:
-                self._choices.remember_event(found)
+                self._choices.remember_event(origin.room, found)
             relation = found.read(Related).relates_to
             thread = relation.thread if relation is not None else ""
             if self._options.session_scope != "room":
                 address = structs.replace(address, thread=thread or None)
-        self._written.put(message, address)
+        self._written.put((origin.room, message), address)
         return address
 
     async def _find(self, room: str, message: str) -> Event | None:
